@@ -1,5 +1,5 @@
 """JSON documents of a file, one at a time: JSON Lines, server-sent events, one pretty-printed
-document or several, or an array of documents; gzip too. Memory holds one document."""
+document or several, or arrays of documents; gzip too. Memory holds one document (or line)."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def iterate_documents(path: Path) -> Iterator[tuple[Any, int]]:
             if not first[0]:
                 raise UnreadableInput(f"{path}: the file is empty")
             if first[0].lstrip().startswith("["):
-                yield from _Chunks(path, stream, decoder, *first).elements()
+                yield from _Chunks(path, stream, decoder, *first).values()
             else:
                 yield from _lines_or_values(path, stream, decoder, *first)
     except UnicodeDecodeError as error:  # a kind of ValueError, so it comes first
@@ -69,12 +69,14 @@ def _lines_or_values(
         text = _event(line).strip()
         if text and text != "[DONE]":
             try:
-                yield decoder.decode(text), number
+                value = decoder.decode(text)
             except (ValueError, RecursionError) as error:
                 cut = (
                     "" if line.endswith("\n") else " (the file ends in this line: was it cut off?)"
                 )
                 raise UnreadableInput(f"{path}:{number}: not JSON: {_said(error)}{cut}") from error
+            for document in value if isinstance(value, list) else (value,):
+                yield document, number
         number += 1
         line = stream.readline(_CHUNK_CHARS)
         line += _rest_of_line(path, stream, line, number)
@@ -112,27 +114,26 @@ class _Chunks:
         self.path, self.stream, self.decoder = path, stream, decoder
         self.buffer, self.place, self.line, self.ended = start, 0, number, False
 
-    def elements(self) -> Iterator[tuple[Any, int]]:
-        """The elements of one array."""
-        self._peek()
+    def values(self) -> Iterator[tuple[Any, int]]:
+        """Values one after the other, of an array its elements."""
+        while mark := self._peek():
+            if mark == "[":
+                yield from self._elements()
+            else:
+                yield self._value()
+
+    def _elements(self) -> Iterator[tuple[Any, int]]:
         self.place += 1  # the bracket
-        if self._peek() == "]":
-            return
-        while True:
+        mark = self._peek()
+        while mark != "]":
             yield self._value()
             mark = self._peek()
-            if mark == "]":
-                return
-            if mark != ",":
+            if mark not in (",", "]"):
                 raise UnreadableInput(
                     f"{self.path}:{self.line}: expected ',' or ']' in the array, got {mark!r}"
                 )
-            self.place += 1
-
-    def values(self) -> Iterator[tuple[Any, int]]:
-        """Values one after the other."""
-        while self._peek():
-            yield self._value()
+            self.place += mark == ","
+        self.place += 1
 
     def _peek(self) -> str:
         """The next character that isn't blank, '' at the end."""

@@ -73,7 +73,7 @@ def sniff_format(path: Path) -> str:
     seen: Any = None
     for number, (document, line) in enumerate(iterate_documents(path)):
         for name, reader in _JSON_FORMATS.items():
-            if isinstance(document, dict) and reader.matches(document):
+            if isinstance(document, dict) and _answer(document, reader) is not None:
                 return name
         seen = (document, line) if seen is None else seen
         if number + 1 >= _SNIFFED_DOCUMENTS:
@@ -108,7 +108,8 @@ def _json_positions(
             raise UnreadableInput(
                 f"{path}:{line}: the server answered with an error: {str(document['error'])[:200]}"
             )
-        if not reader.matches(document):
+        answer = _answer(document, reader)
+        if answer is None:
             left_out = _left_out(document)
             if left_out is not None:
                 findings.note(left_out, f"{path}:{line}")
@@ -117,22 +118,22 @@ def _json_positions(
             sequences.end_finished(document)
             continue
         request = document.get("custom_id")
-        metrics = document.get("metrics")
+        metrics = answer.get("metrics")
         if isinstance(metrics, dict):
             findings.server.add(metrics.get("speculative_decoding"))
-        others = document.get("choices") if name.startswith("openai") else None
+        others = answer.get("choices") if name.startswith("openai") else None
         for choice in others if isinstance(others, list) else ():
             if _is_left_out(choice):
                 findings.note(Finding.WITHOUT_LOGPROBS, f"{path}:{line}")
-        if name.startswith("openai") and vllm.matches(document):
+        if name.startswith("openai") and vllm.matches(answer):
             findings.note(Finding.PROMPT_LISTS, f"{path}:{line}")
-        for raw in read(document, Place(str(path), line), sequences):
+        for raw in read(answer, Place(str(path), line), sequences):
             position = normalise(raw)
             if position is not None:
                 found = True
                 position.request = request if isinstance(request, str) else None
                 yield position
-        sequences.end_finished(document)
+        sequences.end_finished(answer)
     normalise.finish()
     temperature = normalise.grid.temperature()
     if temperature is not None:
@@ -148,6 +149,17 @@ def _json_positions(
             f"{path}: {told} the most probable tokens in a log of format {name}; ask the server "
             f"for {_ASK_FOR[name]}"
         )
+
+
+def _answer(document: Mapping[str, Any], reader: Any) -> Mapping[str, Any] | None:
+    """The document, or the answer in a batch's output line or beside its request, where it is of
+    the reader's shape."""
+    response = document.get("response")
+    body = response.get("body") if isinstance(response, dict) else None
+    for each in (document, body, response):
+        if isinstance(each, dict) and reader.matches(each):
+            return each
+    return None
 
 
 def _left_out(document: Mapping[str, Any]) -> Finding | None:

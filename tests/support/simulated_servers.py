@@ -41,6 +41,7 @@ class Writing:
     float32_decimals: bool = False  # rounded values that were float32 numbers when printed
     digits: int | None = None
     mixes: bool = False  # each list has decimals of its own: logs of several servers in one file
+    streams: bool = False  # chunks of several answers at once
     off: float = 0.0  # a chosen token's logprob beside the list may be so far from the one in it
 
 
@@ -299,9 +300,54 @@ BY_BYTES: dict[str, Writer] = {"vllm-chat": vllm_chat, "openai-chat": openai_cha
 
 
 def write(path: Path, writer: Writer, rows, drawn: Drawn, how: Writing) -> None:
-    with path.open("w", encoding="utf-8") as stream:
-        for answer, chosen in zip(rows, drawn.chosen, strict=True):
-            stream.write(json.dumps(writer(answer, chosen, drawn.texts, how)) + "\n")
+    answers = zip(rows, drawn.chosen, strict=True)
+    documents = [writer(answer, chosen, drawn.texts, how) for answer, chosen in answers]
+    if how.streams:
+        documents = streamed(documents)
+    path.write_text("".join(json.dumps(each) + "\n" for each in documents), encoding="utf-8")
+
+
+def streamed(answers: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """The answers as their servers stream them: a token of each in turn, or (llama.cpp, which names
+    no answer) one after the other; vLLM's own form has no stream."""
+    chunks = [
+        [_chunk(answer, f"answer {number}", token) for token in range(_length(answer))]
+        for number, answer in enumerate(answers)
+    ]
+    if "completion_probabilities" in answers[0]:
+        return [chunk for each in chunks for chunk in each]
+    return [chunk for each in zip(*chunks, strict=True) for chunk in each]
+
+
+def _length(answer: dict[str, Any]) -> int:
+    if "completion_probabilities" in answer:
+        return len(answer["completion_probabilities"])
+    if "meta_info" in answer:
+        return len(answer["meta_info"]["output_token_logprobs"])
+    if "choices" not in answer:
+        return 1
+    told = answer["choices"][0]["logprobs"]
+    return len(told["content"] if "content" in told else told["tokens"])
+
+
+def _chunk(answer: dict[str, Any], name: str, token: int) -> dict[str, Any]:
+    ends, here = token == _length(answer) - 1, slice(token, token + 1)
+    if "completion_probabilities" in answer:
+        items = answer["completion_probabilities"][here]
+        return {"content": "x", "completion_probabilities": items, "stop": ends}
+    if "meta_info" in answer:  # all that was said so far
+        facts = {
+            key: value[: token + 1] if isinstance(value, list) else (ends and value) or None
+            for key, value in answer["meta_info"].items()
+        }
+        return {"text": "x", "meta_info": facts | {"id": name, "completion_tokens": token + 1}}
+    if "choices" not in answer:
+        return answer
+    choice = answer["choices"][0]
+    told = {key: value[here] for key, value in choice["logprobs"].items()}
+    choice = choice | {"logprobs": told, "finish_reason": choice["finish_reason"] if ends else None}
+    kind = {"object": "chat.completion.chunk"} if "object" in answer else {}
+    return {"id": name, **kind, "choices": [choice]}
 
 
 def draw_writing(rng: np.random.Generator) -> Writing:
@@ -320,6 +366,7 @@ def draw_writing(rng: np.random.Generator) -> Writing:
         float32_decimals=bool(rng.random() < 0.3),
         digits=digits,
         mixes=mixes,
+        streams=bool(rng.random() < 0.3),
         off=1e-7 if is_exact and rng.random() < 0.3 else 0.0,
     )
 

@@ -1,6 +1,5 @@
 """OpenAI chat completions (also vLLM's and SGLang's chat servers):
-``choices[].logprobs.content[]``, whole, streamed in chunks, or as output lines of a batch; also
-bare positions of that form."""
+``choices[].logprobs.content[]``, whole or streamed in chunks; also bare positions of that form."""
 
 from __future__ import annotations
 
@@ -24,7 +23,6 @@ __all__ = ["matches", "positions"]
 
 def matches(document: Mapping[str, Any]) -> bool:
     """Whether the document has this shape."""
-    document = _body(document)
     choices = document.get("choices")
     if isinstance(choices, list):
         return any(_has_content(choice) for choice in choices)
@@ -39,7 +37,6 @@ def positions(
     document: Mapping[str, Any], place: Place, sequences: Sequences
 ) -> Iterator[RawPosition]:
     """Positions of all choices, each choice a sequence of its own."""
-    document = _body(document)
     if _is_position(document):
         stream = sequences.stream("bare positions")
         yield _position(document, place, stream, None)
@@ -119,13 +116,6 @@ def _entry(item: object, place: Place) -> Entry:
     known = token_bytes(place, described.get("bytes"))
     unnamed = None if "bytes" in described else text
     return Entry(known if known is not None else unnamed, text, item["logprob"])
-
-
-def _body(document: Mapping[str, Any]) -> Mapping[str, Any]:
-    """The answer inside a batch's output line, or the document itself."""
-    response = document.get("response")
-    body = response.get("body") if isinstance(response, dict) else None
-    return body if isinstance(body, dict) else document
 
 
 def _has_content(choice: object) -> bool:

@@ -339,3 +339,32 @@ def test_lists_of_prompts_that_are_left_out_are_said(tmp_path):
     assert len(positions) == 2 and findings.counts[Finding.PROMPT_LISTS] == 1
     positions, _ = _read(path, format="vllm")
     assert [position.part for position in positions] == ["prompt"] * 2
+
+
+def test_arrays_one_after_the_other_are_read_to_the_end_of_the_file(tmp_path):
+    # a batch of prompts is answered by an array, and a log holds one a line
+    one = json.dumps(written.sglang(written.logprobs(2)))
+    for text in (
+        f"[{one}]\n[{one}, {one}]\n",
+        f"{one}\n[{one}, {one}]",
+        f"[{one}] [] [{one}]{one}",
+    ):
+        path = tmp_path / "log.jsonl"
+        path.write_text(text)
+        assert len(_read(path)[0]) == 6
+    path.write_text(f"[{one}] and more")
+    with pytest.raises(cs.UnreadableInput, match="not JSON"):
+        _read(path)
+
+
+@pytest.mark.parametrize("name", written.WRITERS)
+def test_answers_in_a_batch_or_beside_their_requests_are_read_in_every_format(tmp_path, name):
+    answer = written.WRITERS[name](written.logprobs(3))
+    batch = {"custom_id": "a", "response": {"status_code": 200, "body": answer}}
+    for document in (batch, {"request": {"temperature": 0}, "response": answer}):
+        positions, findings = _read(written.save(tmp_path / "log.jsonl", document, document))
+        assert len(positions) == 6 and {each.request for each in positions} <= {None, "a"}
+    if name == "openai-chat":
+        answer["choices"].append({"index": 1, "message": {"content": "x"}, "logprobs": None})
+        _, findings = _read(written.save(tmp_path / "log.jsonl", batch))
+        assert findings.counts[Finding.WITHOUT_LOGPROBS] == 1

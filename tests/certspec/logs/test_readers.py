@@ -98,15 +98,6 @@ def test_answers_under_one_id_are_one_sequence_each(tmp_path, writer, identity):
     ]
 
 
-def test_a_batch_output_line_is_read_through_its_wrapper(tmp_path):
-    line = {
-        "custom_id": "r-1",
-        "response": {"status_code": 200, "body": written.chat(written.logprobs())},
-        "error": None,
-    }
-    assert len(read(written.save(tmp_path / "batch.jsonl", line))[0]) == 6
-
-
 def test_the_first_prompt_position_without_a_list_is_a_counted_skip(tmp_path):
     _, findings = read(written.save(tmp_path / "v.json", written.vllm(written.logprobs())))
     assert findings.counts[Finding.FIRST_WITHOUT_LIST] == 1

@@ -57,7 +57,8 @@ def _draw_and_import(folder, kind, seed):
         servers.write(logs[-1], FAMILIES[kind][name], rows, drawn, way)
     depths = {way.depth for way in ways}
     asked = depths.pop() if len(depths) == 1 and rng.random() < 0.5 else None
-    stated = Stated(text_keys_are_tokens=names_tokens, top_logprobs=asked)
+    vocab = drawn.target.shape[-1] if rng.random() < 0.5 else None
+    stated = Stated(text_keys_are_tokens=names_tokens, top_logprobs=asked, num_tokens=vocab)
     try:
         run = import_logs(*logs, folder / f"run-{seed}", rules=RULES, stated=stated)
     except UnreadableInput:  # most lists were processed
