@@ -17,6 +17,8 @@ from certspec.runs.tables import TextTable
 __all__ = ["Card", "Column", "Page", "Picture", "render_page"]
 
 _LONG = 40  # characters: a cell of more is a sentence
+# what no HTML may hold, though a prompt or a token may
+_CONTROLS = {code: "\ufffd" for code in (*range(32), 127) if chr(code) not in "\t\n\r"}
 
 
 @dataclass(frozen=True)
@@ -71,7 +73,7 @@ class Page:
 def render_page(page: Page) -> str:
     """The page as HTML; every text is escaped."""
     template = _environment().get_template("page.html.jinja")
-    return template.render(page=page)
+    return str(template.render(page=page).translate(_CONTROLS))
 
 
 @cache

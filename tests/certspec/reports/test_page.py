@@ -16,6 +16,7 @@ from certspec.reports.conclusion import conclude
 from certspec.reports.counts import clipped_shares
 from certspec.reports.improvement import measure_improvement
 from certspec.reports.looks import looks_of
+from certspec.reports.page import Page, render_page
 from certspec.reports.pictures import ALL_PICTURES
 from certspec.reports.prompt_texts import prompt_texts
 from certspec.reports.relaxation import measure_relaxation
@@ -48,6 +49,13 @@ def test_a_report_cuts_prompts_where_scoring_did(tmp_path, name):
     scored = [prompt.messages[0]["content"] for prompt in prompts]
     assert list(prompt_texts(SimpleNamespace(manifest=manifest)).texts) == scored
     assert scored == texts
+
+
+def test_a_page_holds_what_prompts_hold_as_text_alone():
+    lead = "<script>alert(1)</script> & \x00\x1b[31m \x7f\tred"
+    text = render_page(Page("a <b>", [], [lead], [], []))
+    assert "&lt;script&gt;alert(1)&lt;/script&gt; &amp; \ufffd\ufffd[31m \ufffd\tred" in text
+    assert "<script" not in text and "a &lt;b&gt;" in text
 
 
 def drawn(name, scene):
