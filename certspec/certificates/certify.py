@@ -230,8 +230,7 @@ def certify(
             of the whole target, ``kl`` and certificates those of the target given ``ids``: a step
             is certified where KL(p_D || q) is below. Under strict greedy and trees a step whose
             argmax is not among them has the certificate 0. Token ids in the result are the
-            target's. Claims reduced.*. A token within rounding of a relaxed rule's threshold is
-            judged in float64 here.
+            target's. Claims reduced.*.
         divergence: what ``kl``, ``kl_upper`` and the certificates are of, target first: "kl";
             "renyi:ALPHA", D_alpha in nats, alpha from .05 to 64 and .01 from 1; "chi2", exp(D_2) -
             1; "hellinger", 1 - sum sqrt(p q); "tv", total variation. Who trains a draft on one of

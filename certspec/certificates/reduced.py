@@ -14,6 +14,7 @@ import numpy as np
 
 from certspec.certificates.pools import numbers_or_none
 from certspec.errors import InvalidArgument, InvalidLogits
+from certspec.kernels.exact_thresholds import first_rejected
 from certspec.kernels.rule_table import TOP_M, TREE_WIDTH, RuleTable
 from certspec.rules import TopM
 
@@ -67,7 +68,7 @@ def certify_reduced(
         )
     inner = certify(part, draft, [rule for rule in table.rules if rule.tree_width] or TopM(1))
     drafted = columns[inner.draft_token]
-    counts, certain, accepted = _accepted(target, columns, inner.draft_token, table)
+    counts, accepted = _accepted(target, columns, inner.draft_token, table)
     shape = counts.shape
     values = np.empty((2, *shape))
     trees = 0
@@ -80,8 +81,7 @@ def certify_reduced(
             values[1, index] = np.where(reached, _array(view.certificate_lower), 0.0)
             accepted[index] = reached & _array(view.accepted)
         else:
-            values[0, index] = _by_rank(certify, part, counts[index], 0)
-            values[1, index] = _by_rank(certify, part, certain[index], 1)
+            values[:, index] = _by_rank(certify, part, counts[index])
     certificate, lower, flags = (_like(x, target) for x in (*values, accepted))
     rows = (
         np.arange(len(target)) if on_numpy else _torch().arange(len(target), device=target.device)
@@ -111,25 +111,23 @@ def _probability(target: Any, whole: Certificates, drafted: Any, rows: Any) -> A
     return gaps.double().exp() * whole.target_top_probs[:, 0]
 
 
-def _by_rank(
-    certify: Callable[..., Certificates], part: Any, counts: np.ndarray, lower: int
-) -> np.ndarray:
-    """(rows,) certificates (``lower``: bounds below them) where the first ``counts`` tokens of each
-    row are accepted."""
-    found = np.where(counts == 0, 0.0, _INF)
+def _by_rank(certify: Callable[..., Certificates], part: Any, counts: np.ndarray) -> np.ndarray:
+    """(2, rows) certificates and bounds below them where the first ``counts`` tokens of each row
+    are accepted."""
+    found = np.tile(np.where(counts == 0, 0.0, _INF), (2, 1))
     for count in np.unique(counts[(counts > 0) & (counts < part.shape[1])]).tolist():
         rows = np.flatnonzero(counts == count)
         those = part[rows] if isinstance(part, np.ndarray) else part[_torch().from_numpy(rows)]
         given = certify(those, None, TopM(count))
-        found[rows] = _array(given.certificate_lower if lower else given.certificate)[0]
+        found[:, rows] = [_array(x)[0] for x in (given.certificate, given.certificate_lower)]
     return found
 
 
 def _accepted(
     target: Any, columns: Any, draft_token: Any, table: RuleTable
-) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """(how many tokens of the part each rule accepts, how many for certain, whether the drafted one
-    is), each (rules, rows); of a tree 1 where the part holds the target's argmax."""
+) -> tuple[np.ndarray, np.ndarray]:
+    """(how many tokens of the part each rule accepts, whether the drafted one is), each (rules,
+    rows); of a tree 1 where the part holds the target's argmax."""
     import torch
 
     rows = (
@@ -144,17 +142,15 @@ def _accepted(
         _chunk(rows[start : start + step], columns, drafted[start : start + step], table)
         for start in range(0, max(1, len(rows)), step)
     ]
-    counts, certain, accepted = (
-        torch.cat(x, dim=1).cpu().numpy() for x in zip(*parts, strict=True)
-    )
-    return counts, certain, accepted
+    counts, accepted = (torch.cat(x, dim=1).cpu().numpy() for x in zip(*parts, strict=True))
+    return counts, accepted
 
 
-def _chunk(rows: Any, columns: Any, drafted: Any, table: RuleTable) -> tuple[Any, Any, Any]:
+def _chunk(rows: Any, columns: Any, drafted: Any, table: RuleTable) -> tuple[Any, Any]:
     import torch
 
     from certspec.kernels.torch.rows import entropy_gaps, side_of, top_ranks
-    from certspec.kernels.torch.rules import certain_weights, reaches, thresholds
+    from certspec.kernels.torch.rules import certain_weights, possible, reaches, thresholds
 
     rows = rows.detach()
     top_logits, top_ids = top_ranks(rows, min(rows.shape[1], table.num_top))
@@ -162,24 +158,32 @@ def _chunk(rows: Any, columns: Any, drafted: Any, table: RuleTable) -> tuple[Any
     parameters = torch.from_numpy(table.parameters.copy()).to(rows.device)
     threshold = thresholds(parameters, side, entropy_gaps(side, table))
     gaps = side.gaps[:, columns]
-    weights, certain = torch.exp(gaps), certain_weights(gaps)
-    found: list[list[Any]] = [[], [], []]
+    certain = certain_weights(gaps)
+    found: tuple[list[Any], list[Any]] = [], []
     for rule, row in enumerate(table.parameters):
         gate = 1 if row[TREE_WIDTH] else int(row[TOP_M])
         inside = torch.ones_like(gaps, dtype=torch.bool)
         if gate:
             best = torch.zeros_like(rows, dtype=torch.bool).scatter_(1, top_ids[:, :gate], True)
             inside = best[:, columns]
-        own = parameters[rule : rule + 1]
-        above, surely = inside, inside
         if not row[TREE_WIDTH]:
-            above = inside & reaches(own, weights[None], threshold.tau[rule, None, :, None])[0]
-            surely = inside & reaches(own, certain[None], threshold.upper[rule, None, :, None])[0]
-        for values, flags in zip(found, (above, surely), strict=False):
-            values.append(flags.sum(dim=1))
-        found[2].append(above.gather(1, drafted[:, None])[:, 0])
-    counts, least, accepted = (torch.stack(values) for values in found)
-    return counts, least, accepted
+            own, at = parameters[rule : rule + 1], threshold.of(slice(rule, rule + 1))
+            perhaps = inside & possible(own, at, gaps, side)[0]
+            inside = inside & reaches(own, certain[None], at.upper[..., None])[0]
+            for near in (perhaps != inside).any(dim=1).nonzero()[:, 0].tolist():
+                exact = _accepted_ids(table.rules[rule], rows[near].double().cpu().numpy())
+                known = torch.from_numpy(np.isin(columns.cpu().numpy(), exact))
+                inside[near] = known.to(rows.device)
+        found[0].append(inside.sum(dim=1))
+        found[1].append(inside.gather(1, drafted[:, None])[:, 0])
+    counts, accepted = (torch.stack(values) for values in found)
+    return counts, accepted
+
+
+def _accepted_ids(rule: Any, logits: np.ndarray) -> np.ndarray:
+    """The ids that a single-token rule accepts at a row, decided exactly."""
+    order = np.lexsort((np.arange(len(logits)), -logits))
+    return order[: first_rejected(rule, logits)]
 
 
 def _array(values: Any) -> np.ndarray:

@@ -4,13 +4,15 @@
 from __future__ import annotations
 
 import sympy
+from sympy import log
 from sympy.codegen.cfunctions import log1p
 
 from derivations.language.kernel_spec import KernelSpec, kernel_family
 
 __all__ = ["TOPICS"]
 
-spread, order = sympy.symbols("spread order", real=True)
+spread, kept, order = sympy.symbols("spread kept order", real=True)
+
 
 _spec = kernel_family(
     "derivations.kernels.divergence_kernels",
@@ -25,6 +27,13 @@ TOPICS: dict[str, tuple[KernelSpec, ...]] = {
             order * log1p(spread) / (order - 1),
             "renyi.single renyi.tree",
             "a/(a-1) log(1 + spread), the least D_a at which a pool is levelled [nats].",
+        ),
+        _spec(
+            "renyi_certificate_far",
+            "kept order",
+            order * log(kept) / (order - 1),
+            "renyi.single renyi.tree",
+            "The same where 1 + spread would cancel: kept = 1 - P_S + |S| M, summed by itself.",
         ),
     )
 }

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from certspec.kernels.exact_thresholds import first_rejected
 from certspec.kernels.loading import load_kernels
 from certspec.kernels.rounding import FARTHEST_WEIGHT, UNIT
 from certspec.kernels.rule_table import TOP_M, TREE_WIDTH, RuleTable
@@ -23,14 +24,20 @@ from certspec.kernels.torch.rows import (
     sum_error,
     top_ranks,
 )
-from certspec.kernels.torch.rules import certain_weights, first_false, reaches, thresholds
+from certspec.kernels.torch.rules import (
+    Thresholds,
+    certain_weights,
+    first_false,
+    possible,
+    reaches,
+    thresholds,
+)
 
 __all__ = ["OtherScores", "other_divergence"]
 
 _constants = load_kernels("constants")
 _other = load_kernels("divergences", "torch")
 _ROUNDINGS = _constants.OTHER_ROUNDINGS
-_MOST_EXPONENT, _LEAST_OWN = 600.0, 1e-100  # exp(600) = 1e260: their product has room
 _RANKS = 256  # that are sorted; a competitor beyond them counts as the last of them
 
 
@@ -51,8 +58,9 @@ def other_divergence(
     """Rows of logits that were checked already, (rows, vocab) each; ``order``: Renyi's, in nats, or
     None for total variation, a probability."""
     settling = min(target.shape[1], max(table.num_top + 1, _RANKS))
-    top_logits, _ = top_ranks(target, settling)
+    top_logits, top_ids = top_ranks(target, settling)
     side = side_of(target, top_logits[:, 0].double())
+    tail = side.weights.scatter(1, top_ids, 0.0).sum(dim=1) / side.normaliser
     gaps = top_logits.double() - side.highest[:, None]
     parameters = torch.from_numpy(table.parameters.copy()).to(target.device)
     threshold = thresholds(parameters, side, entropy_gaps(side, table))
@@ -66,12 +74,17 @@ def other_divergence(
     )
     for rule, width in enumerate(table.parameters[:, TREE_WIDTH].astype(int).tolist()):
         if width:
-            found = _tree(probs, width, target.shape[1], order, error)
+            found = _tree(probs, tail, width, target.shape[1], order, error)
         else:
-            own = parameters[rule : rule + 1]
-            bounds = (threshold.tau[rule], threshold.upper[rule])
-            complete = settling == target.shape[1]
-            found = _single(probs, gaps, own, bounds, order, (error, complete))
+            one = slice(rule, rule + 1)
+            rank, near = _rejected(gaps, parameters[one], threshold.of(one), side)
+            for row in near.nonzero()[:, 0].tolist():
+                exact = first_rejected(table.rules[rule], target[row].double().cpu().numpy())
+                rank[row] = exact if exact == target.shape[1] else min(exact, settling)
+            competitor = torch.gather(probs, 1, rank.clamp(max=settling - 1)[:, None])
+            value, lower = _pool(probs, tail, competitor, rank, order, error)
+            nothing = rank == target.shape[1]
+            found = torch.where(nothing, torch.inf, value), torch.where(nothing, torch.inf, lower)
         values[0, rule], values[1, rule] = found
     if draft is None:
         return OtherScores(None, None, values[0], values[1])
@@ -81,59 +94,55 @@ def other_divergence(
 
 def _divergence(side: Side, other: Side, order: float | None) -> tuple[Tensor, Tensor]:
     """(the divergence of the draft ``other`` from the target, a bound above it), (rows,)."""
-    own = side.weights / side.normaliser[:, None]
     count = sum_error(side.gaps.shape[1]) + _ROUNDINGS * UNIT
     if order is None:
-        value = (own - other.weights / other.normaliser[:, None]).abs().sum(dim=1) / 2.0
+        own, others = (x.weights / x.normaliser[:, None] for x in (side, other))
+        value = (own - others).abs().sum(dim=1) / 2.0
         room = side.normaliser_error + other.normaliser_error + (side.span + other.span) * UNIT
         return value, value + room + count
+    # Terms by their logarithms: exp(63 r), of order 64, is no float64 where a token is 12 nats less
+    # likely in the draft, and of one that the target gives e^-750 chi-square's may be 1.
     ratios = (side.gaps - other.gaps) - (side.log_normaliser - other.log_normaliser)[:, None]
-    both = (own > 0) & torch.isfinite(ratios)
+    both = torch.isfinite(ratios)
     ratios = torch.where(both, ratios, 0.0)
-    exponents = torch.where(both, (order - 1.0) * ratios, 0.0)
-    # At order 64 exp(63 r) of a token 12 nats less likely in the draft is no float64 any more. What
-    # is taken off comes back behind the logarithm; it is less than that where the weights are
-    # above _LEAST_OWN, and the bound is infinite where one is not.
-    taken = (exponents.amax(dim=1) - _MOST_EXPONENT).clamp(min=0.0) * (order > 1.0)
-    terms = torch.where(both, own * torch.exp(exponents - taken[:, None]), 0.0)
+    logs = torch.where(both, side.gaps - side.log_normaliser[:, None], 0.0)
+    exponents = torch.where(both, logs + (order - 1.0) * ratios, -torch.inf)
+    highest = exponents.amax(dim=1)
+    terms = torch.exp(exponents - torch.where(both.any(dim=1), highest, 0.0)[:, None])
     total = terms.sum(dim=1)
-    masked = draft_masks(side, other)  # nothing is added there below order 1, all above it
-    value = ((torch.log(total) + taken) / (order - 1.0)).clamp(min=0.0)
-    far = (exponents > _MOST_EXPONENT) & (own < _LEAST_OWN) & (taken > 0.0)[:, None]
-    unknown = masked | far.any(dim=1)
-    size = 1.0 + (ratios.abs() * terms).sum(dim=1) / total  # of what exponents are rounded in
+    value = ((torch.log(total) + highest) / (order - 1.0)).clamp(min=0.0)
+    # of what exponents are rounded in
+    size = 1.0 + ((ratios.abs() + logs.abs()) * terms).sum(dim=1) / total
     lost = side.normaliser_error + side.span * UNIT + count * size
     upper = value + ratio_error(side, other) + lost * max(1.0, 1.0 / abs(order - 1.0))
-    value = torch.where(masked & (order > 1.0), torch.inf, value)
-    return value, torch.where(unknown | ~torch.isfinite(upper), torch.inf, upper)
+    # a masked token adds nothing below order 1, all above it
+    infinite = draft_masks(side, other) & (order > 1.0) | ~both.any(dim=1)
+    value = torch.where(infinite, torch.inf, value)
+    return value, torch.where(infinite | ~torch.isfinite(upper), torch.inf, upper)
 
 
-def _single(
-    probs: Tensor,
-    gaps: Tensor,
-    rule: Tensor,
-    bounds: tuple[Tensor, Tensor],
-    order: float | None,
-    known: tuple[Tensor, bool],
+def _rejected(
+    gaps: Tensor, rule: Tensor, threshold: Thresholds, side: Side
 ) -> tuple[Tensor, Tensor]:
-    """(certificate, bound below it), (rows,), of a rule of one token; ``bounds``: its threshold,
-    and a number above it; ``known``: the probabilities' relative error, and whether these ranks are
-    all there are. A competitor beyond the ranks counts as the last of them."""
-    count, (error, complete) = probs.shape[1], known
-    gate = int(rule[0, TOP_M])
-    within = (gate == 0) | (torch.arange(count, device=probs.device) < gate)
-    found: list[Tensor] = []
-    for values, bound in zip((torch.exp(gaps), certain_weights(gaps)), bounds, strict=True):
-        rank = first_false(within & reaches(rule, values[None], bound[None, :, None])[0])
-        competitor = torch.gather(probs, 1, rank.clamp(max=count - 1)[:, None])
-        nothing = (rank == count) & (((bound < 0) & (gate == 0)) | complete)
-        pair = _pool(probs, competitor, rank, order, error)
-        found.append(torch.where(nothing, torch.inf, pair[len(found)]))
-    return found[0], found[1]
+    """(the first rank that the rule rejects, whether a token lies within rounding of the threshold
+    so that it may be another), (rows,): the number of columns where nothing is rejected, that of
+    ``gaps`` where the competitor is beyond them and counts as the last."""
+    count, columns, gate = gaps.shape[1], side.gaps.shape[1], int(rule[0, TOP_M])
+    within = (gate == 0) | (torch.arange(count, device=gaps.device) < gate)
+    bound = threshold.upper[..., None]
+    first = first_false(within & reaches(rule, certain_weights(gaps)[None], bound)[0])
+    last = first_false(within & possible(rule, threshold, gaps, side)[0])
+    nothing = (first == count) & (threshold.upper[0] < 0) & (gate == 0)
+    return torch.where(nothing, columns, first), first != last
 
 
 def _pool(
-    probs: Tensor, competitor: Tensor, rank: Tensor, order: float | None, error: Tensor
+    probs: Tensor,
+    tail: Tensor,
+    competitor: Tensor,
+    rank: Tensor,
+    order: float | None,
+    error: Tensor,
 ) -> tuple[Tensor, Tensor]:
     """Of the competitor and the tokens before ``rank`` that lie above the pool's mean."""
     ranks = torch.arange(probs.shape[1], device=probs.device)
@@ -148,20 +157,19 @@ def _pool(
     size = head.double() + 1.0
     level = _root(power / size, order)
     closed = (rank == 0) | (head == 0)
-    room = error * _amplified(order) * (size * level + total)
     if order is None:
         value = level - competitor[:, 0]
-        lower = value - room
+        lower = value - error * _amplified(order) * (size * level + total)
     else:
-        value = _other.renyi_certificate(size * level - total, order)
-        lower = _other.renyi_certificate(_nearer(size * level - total, room, order), order)
-        lower = lower * (1.0 - _ROUNDINGS * UNIT)
+        own_rank = ranks == rank.clamp(max=probs.shape[1] - 1)[:, None]
+        rest = tail + torch.where(pooled | own_rank, 0.0, probs).sum(dim=1)
+        value, lower = _levelled(size * level, total, rest, order, error)
     value, lower = (torch.where(closed, 0.0, x.clamp(min=0.0)) for x in (value, lower))
     return value, lower
 
 
 def _tree(
-    probs: Tensor, width: int, columns: int, order: float | None, error: Tensor
+    probs: Tensor, tail: Tensor, width: int, columns: int, order: float | None, error: Tensor
 ) -> tuple[Tensor, Tensor]:
     """(certificate, bound below it), (rows,), of a tree of a width."""
     if width >= columns:
@@ -178,14 +186,31 @@ def _tree(
     power = torch.where(pooled, powers, 0.0).sum(dim=1) + _power(top, order)[:, 0]
     size = joined.double() + 1.0
     level = _root(power / size, order)
-    room = error * _amplified(order) * (size * level + total)
     if order is None:
-        value, lower = top[:, 0] - level, top[:, 0] - level - room
+        value = top[:, 0] - level
+        lower = value - error * _amplified(order) * (size * level + total)
     else:
-        value = _other.renyi_certificate(size * level - total, order)
-        lower = _other.renyi_certificate(_nearer(size * level - total, room, order), order)
-        lower = lower * (1.0 - _ROUNDINGS * UNIT)
+        beyond = torch.where(pooled, 0.0, rising).sum(dim=1) + probs[:, width + 1 :].sum(dim=1)
+        value, lower = _levelled(size * level, total, tail + beyond, order, error)
     return value.clamp(min=0.0), lower.clamp(min=0.0)
+
+
+def _levelled(
+    level: Tensor, total: Tensor, rest: Tensor, order: float, error: Tensor
+) -> tuple[Tensor, Tensor]:
+    """(certificate, bound below it), (rows,), of a pool of mass ``total`` beside ``rest`` that is
+    levelled at the joint mass ``level``."""
+    relative = error * _amplified(order)
+    spread, room = level - total, relative * (level + total)
+    value = _other.renyi_certificate(spread, order)
+    lower = _other.renyi_certificate(_nearer(spread, room, order), order)
+    # at order .05 one certain token and eight without mass are levelled at 7e-19 in all
+    far = spread < -0.5
+    kept = rest + level
+    value = torch.where(far, _other.renyi_certificate_far(kept, order), value)
+    least = _other.renyi_certificate_far(kept * (1.0 + relative), order)
+    lower = torch.where(far, least, lower)
+    return value, lower * (1.0 - _ROUNDINGS * UNIT)
 
 
 def _power(probs: Tensor, order: float | None) -> Tensor:

@@ -27,6 +27,7 @@ __all__ = [
     "decisions",
     "first_false",
     "pool_heads",
+    "possible",
     "reaches",
     "single_token_certificates",
     "thresholds",
@@ -105,11 +106,28 @@ def single_token_certificates(
         torch.gather(values.expand(*rank.shape, count), 2, rank[..., None])[..., 0]
         for values in (weights, slack)
     )
-    offset = torch.where(parameters[:, SCALE, None] > 0, parameters[:, OFFSET, None].abs(), 0.0)
-    room = (doubt + own_slack) * (own + offset * normaliser) + NEGLIGIBLE
+    room = _room(parameters, doubt, own[..., None], own_slack[..., None], normaliser)[..., 0]
     by_value = (rejected < count) & ((gate[..., 0] == 0) | (rejected < gate[..., 0]))
     near = (rejected != doubtful) | (by_value & (own >= tau - room))
     return exact, lower, deep, near & ~deep
+
+
+def possible(parameters: Tensor, threshold: Thresholds, gaps: Tensor, side: Any) -> Tensor:
+    """(rules, rows, tokens) whether the weights exp(gaps) reach the rules' thresholds less what
+    float64 may be wrong by: exact arithmetic decides of those that do not reach them for
+    certain."""
+    weights = torch.exp(gaps)[None]
+    slack = _weight_slack(gaps)[None]
+    room = _room(parameters, threshold.doubt, weights, slack, side.normaliser)
+    return reaches(parameters, weights, threshold.tau[..., None] - room)
+
+
+def _room(
+    parameters: Tensor, doubt: Tensor, weights: Tensor, slack: Tensor, normaliser: Tensor
+) -> Tensor:
+    """(rules, rows, tokens) how far below a threshold a weight may lie that reaches it."""
+    offset = torch.where(parameters[:, SCALE, None] > 0, parameters[:, OFFSET, None].abs(), 0.0)
+    return (doubt[..., None] + slack) * (weights + (offset * normaliser)[..., None]) + NEGLIGIBLE
 
 
 def _weight_slack(gaps: Tensor) -> Tensor:

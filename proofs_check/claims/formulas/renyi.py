@@ -212,4 +212,12 @@ examined(
         },
         reference=_of_spread,
     ),
+    Examined(
+        "divergences.renyi_certificate_far",
+        {
+            "kept": (Fraction(1, 50), Fraction(1, 9), Fraction(1, 2)),
+            "order": (Fraction(1, 2), Fraction(1, 5), Fraction(1, 20)),
+        },
+        reference=lambda numbers, kept, order: _of_spread(numbers, kept - 1, order),
+    ),
 )

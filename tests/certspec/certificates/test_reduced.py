@@ -107,3 +107,13 @@ def test_a_draft_of_another_width_is_refused():
         cs.certify(
             np.zeros((1, 3)), np.zeros((1, 2)), "strict", draft_vocabulary=[0, 1], logit_error=0.1
         )
+
+
+def test_a_token_at_a_threshold_is_decided_exactly():
+    """Rounding took 1/4 for less than a quarter, and 1 - 1.9e-20 for 1."""
+    rows = np.array([[0.0, 0.0, 0.0, 0.0], [1.5, -np.inf, -np.inf, -np.inf], [47.0, 0.5, 0.5, 0.5]])
+    found = cs.certify(rows, rows[:, [0, 2]], "absolute:0.25 absolute:1", draft_vocabulary=[0, 2])
+    assert found.accepted.tolist() == [[True, True, True], [False, True, False]]
+    assert found.certificate[0, 0] == found.certificate_lower[0, 0] == np.inf
+    assert found.certificate[1].round(6).tolist() == [0.0, 0.693147, 0.0]
+    assert found.certificate_lower[1].round(6).tolist() == [0.0, 0.693147, 0.0]
