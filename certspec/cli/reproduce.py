@@ -27,6 +27,7 @@ from certspec.cli.score import run_with_progress
 from certspec.cli.terminal import print_tables
 from certspec.errors import InvalidArgument
 from certspec.models import BUNDLED_PROMPTS
+from certspec.runs.writing import require_writable_folder
 
 __all__ = ["command"]
 
@@ -85,6 +86,8 @@ def command(
     shard = Shard.from_environment(is_team=chosen.tp_plan is not None)
     both = {"target": None, "draft": None} if bundled else {"target": chosen.target or _TARGET}
     chosen = replace(chosen, device=shard.device(chosen.device), **both)
+    if shard.writes:
+        require_writable_folder(out)
     pair = load_chosen_pair(chosen, target_alone=True, shown=shard.rank == 0)
     texts = sample_prompts(
         source, pair.tokenizer, num_prompts=limit, min_tokens=min_tokens, seed=seed

@@ -32,6 +32,7 @@ from certspec.cli.report import print_report
 from certspec.errors import InvalidArgument
 from certspec.models import BUNDLED_PROMPTS
 from certspec.presets import parse_rules
+from certspec.runs.writing import require_writable_folder
 from certspec.studies.waiting import compiling, waiting
 
 if TYPE_CHECKING:
@@ -146,6 +147,8 @@ def _score_prompts(options: _Options, rules: tuple[Rule, ...], shard: Shard) -> 
             "score: --num-tokens is for --logits; a model's tokenizer tells its ids"
         )
     prompts = PromptFile.check(options.prompts_path or BUNDLED_PROMPTS)
+    if shard.writes:
+        require_writable_folder(options.out)
     pair = load_chosen_pair(options, target_alone=True, shown=shard.rank == 0)
 
     from certspec.scoring.run import RunSettings

@@ -5,7 +5,8 @@ git-lfs pointer in place of the weights, a download that broke off, a web page s
 file's name, a config whose numbers can't be a model's. Nothing of a checkpoint is executed.
 
 Example: a ``model.safetensors`` of 134 bytes that begins with ``version https://git-lfs`` gives
-``target: .../model.safetensors is a git-lfs pointer, not the weights; fetch them (git lfs pull)``.
+``target: .../model.safetensors is a git-lfs pointer, not the file itself; fetch it (git lfs
+pull)``.
 """
 
 from __future__ import annotations
@@ -22,6 +23,7 @@ TOKENIZER_FILES = ("tokenizer.json", "tokenizer.model", "vocab.json", "vocab.txt
 _WEIGHTS_THAT_RUN_CODE = (".bin", ".pt", ".pth", ".ckpt", ".pkl", ".pickle")
 _INDEX = ".safetensors.index.json"
 _MOST_HEADER_BYTES = 100_000_000  # the safetensors format's own limit
+_GENERATION_CONFIG = "generation_config.json"
 _COUNTS = (
     "vocab_size",
     "hidden_size",
@@ -36,11 +38,16 @@ _COUNTS = (
 def check_checkpoint(role: str, folder: Path) -> None:
     """Raise UnreadableInput, naming ``role`` ("target", "draft") and the file, where ``folder``
     can't be a model in safetensors."""
-    names = sorted(entry.name for entry in folder.iterdir())
+    try:
+        names = sorted(entry.name for entry in folder.iterdir())
+    except OSError as error:
+        raise UnreadableInput(f"{role}: {folder}: {error.strerror or error}") from error
     weights = [name for name in names if name.endswith(".safetensors")]
     indices = [name for name in names if name.endswith(_INDEX)]
     if not weights and not indices:
         raise UnreadableInput(f"{role}: {_no_safetensors(folder, names)}")
+    if _GENERATION_CONFIG in names:  # transformers goes on without what it can't read
+        _read_object(role, folder / _GENERATION_CONFIG)
     config = read_config(role, folder)
     for name in _COUNTS:
         count = config.get(name, 1)
@@ -57,6 +64,8 @@ def check_checkpoint(role: str, folder: Path) -> None:
             )
     for name in weights:
         _check_safetensors(role, folder / name)
+    for name in filter(names.__contains__, TOKENIZER_FILES):
+        _check_tokenizer(role, folder / name)
 
 
 def read_config(role: str, folder: Path) -> dict[str, Any]:
@@ -128,13 +137,23 @@ def _check_safetensors(role: str, path: Path) -> None:
         )
 
 
+def _check_tokenizer(role: str, path: Path) -> None:
+    try:
+        with path.open("rb") as stream:
+            told = _told_by(stream.read(64))
+    except OSError as error:
+        raise UnreadableInput(f"{role}: {path}: {error.strerror or error}") from error
+    if told is not None:
+        raise UnreadableInput(f"{role}: {path} {told}")
+
+
 def _told_by(start: bytes) -> str | None:
     """What a file that begins like this is instead of weights, and what to do."""
     text = start.lstrip().lower()
     if not start:
         return "is empty; fetch it again"
     if text.startswith(b"version https://git-lfs"):
-        return "is a git-lfs pointer, not the weights; fetch them (git lfs pull)"
+        return "is a git-lfs pointer, not the file itself; fetch it (git lfs pull)"
     if text.startswith((b"<!doctype", b"<html", b"<?xml")):
         return "is a web page saved under that name; fetch the file itself"
     if text.startswith(b"gguf"):

@@ -12,7 +12,13 @@ from typing import BinaryIO
 
 from certspec.errors import CertspecError
 
-__all__ = ["appearing_whole", "require_writable", "utf8", "write_atomically"]
+__all__ = [
+    "appearing_whole",
+    "require_writable",
+    "require_writable_folder",
+    "utf8",
+    "write_atomically",
+]
 
 _NAME_LETTERS = 40  # of a file's name in its temporary one, which has to be short enough as well
 
@@ -32,6 +38,18 @@ def require_writable(path: Path | None) -> None:
     folder = path.resolve().parent
     if not folder.is_dir():
         raise CertspecError(f"{path}: could not write: {folder} is no directory")
+    _require_writable(path, folder)
+
+
+def require_writable_folder(path: Path) -> None:
+    """The same of a folder that a command will make, or write into."""
+    found = next(each for each in (path, *path.absolute().parents) if os.path.lexists(each))
+    if not os.path.isdir(found):
+        raise CertspecError(f"{path}: could not write: {found} is no directory")
+    _require_writable(path, found)
+
+
+def _require_writable(path: Path, folder: Path) -> None:
     if not os.access(folder, os.W_OK | os.X_OK):
         raise CertspecError(f"{path}: could not write: Permission denied")
 

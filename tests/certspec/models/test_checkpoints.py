@@ -69,6 +69,19 @@ FAULTS = {
     "an index that is no JSON": (write("model.safetensors.index.json", b"{"), "is not JSON"),
     "a config that is no JSON": (write("config.json", b"\xff{"), "config.json is not JSON"),
     "a config that is a list": (write("config.json", b"[]"), "expected an object, got list"),
+    "a generation config cut off": (
+        write("generation_config.json", b'{"eos_token_id": [2,'),
+        "generation_config.json is not JSON",
+    ),
+    "a generation config that is a list": (
+        write("generation_config.json", b"[]"),
+        "generation_config.json: expected an object, got list",
+    ),
+    "a tokenizer that is a git-lfs pointer": (
+        write("tokenizer.json", b"version https://git-lfs.github.com/spec/v1\noid sha256:0\n"),
+        "tokenizer.json is a git-lfs pointer",
+    ),
+    "an empty tokenizer": (write("tokenizer.json", b""), "tokenizer.json is empty"),
     "another vocabulary size": (config_with(vocab_size=77), "expected .*weight of shape .77, "),
     "another width": (config_with(hidden_size=64), "of shape .* by config.json, got"),
     "no key/value heads": (config_with(num_key_value_heads=0), "num_key_value_heads an integer"),
@@ -94,6 +107,15 @@ def test_a_folder_that_is_no_checkpoint_is_refused_by_name(folders, broken, faul
     with pytest.raises(cs.UnreadableInput, match=reason) as error:
         cs.load_pair(broken, folders[1])
     assert str(error.value).startswith("target: ") and str(broken) in str(error.value)
+
+
+def test_a_folder_that_may_not_be_read_is_said(folders, broken, monkeypatch):
+    def forbidden(folder):
+        raise PermissionError(13, "Permission denied", str(folder))
+
+    monkeypatch.setattr(Path, "iterdir", forbidden)
+    with pytest.raises(cs.UnreadableInput, match=r"^target: .*: Permission denied"):
+        cs.load_pair(broken, folders[1])
 
 
 def test_a_gguf_file_and_a_folder_of_one_are_named_as_such(folders, tmp_path):

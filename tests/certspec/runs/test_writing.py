@@ -24,7 +24,12 @@ from certspec.decoding.profiles import DraftingProfile, MonotoneMap
 from certspec.logs.answers import AnswerFile
 from certspec.runs import writing
 from certspec.runs.folder import RunFolder
-from certspec.runs.writing import appearing_whole, require_writable, write_atomically
+from certspec.runs.writing import (
+    appearing_whole,
+    require_writable,
+    require_writable_folder,
+    write_atomically,
+)
 from tests.support.written_runs import write_run
 
 PACKAGE = Path(cs.__file__).parent
@@ -238,6 +243,23 @@ def test_a_place_that_can_not_be_written_is_named_before_the_work(tmp_path: Path
             found = CliRunner().invoke(main, [*call, str(path)])
             assert found.exit_code == 2 and found.output.endswith("is no directory\n")
             assert "loading" not in found.output
+
+
+def test_a_folder_that_can_not_be_made_is_named_before_the_models_are_loaded(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "file").touch()
+    for path in (tmp_path, tmp_path / "new", tmp_path / "new" / "deep"):
+        require_writable_folder(path)
+    assert [each.name for each in tmp_path.iterdir()] == ["file"]
+    monkeypatch.setattr("certspec.cli.score.load_chosen_pair", lambda *_, **__: 1 / 0)
+    monkeypatch.setattr("certspec.cli.reproduce.load_chosen_pair", lambda *_, **__: 1 / 0)
+    for command in (["score"], ["reproduce", "--bundled"]):
+        found = CliRunner().invoke(main, [*command, "--out", str(tmp_path / "file" / "new")])
+        assert found.exit_code == 2 and "file is no directory" in found.output
+    monkeypatch.setattr(os, "access", lambda *_: False)
+    with pytest.raises(cs.CertspecError, match="new: could not write: Permission denied"):
+        require_writable_folder(tmp_path / "new")
 
 
 def test_what_is_raised_inside_leaves_nothing(tmp_path: Path) -> None:
