@@ -92,7 +92,7 @@ def import_table(
 def _shared(batch: Pairs, lists: TargetLists, judged: LumpedCertificates) -> dict[str, Any]:
     targets = [target for target, _ in batch]
     probs = np.exp(lists.logprobs[:, :_TOP])
-    listed = np.arange(probs.shape[1]) < np.array([len(target.keys) for target in targets])[:, None]
+    ranked = np.arange(probs.shape[1]) < lists.num_ranked[:, None]
     return {
         "prompt": [
             target.sequence + (PROMPT_PART if target.part == "prompt" else 0) for target in targets
@@ -103,7 +103,7 @@ def _shared(batch: Pairs, lists: TargetLists, judged: LumpedCertificates) -> dic
         "entropy": np.maximum(judged.entropy_lower, 0.0),
         "prob_margin": _margins(probs, lists.num_ranked),
         "target_top_ids": _id_lists(targets),
-        "target_top_probs": _uneven(pa.array(probs[listed]), listed.sum(axis=1)),
+        "target_top_probs": _uneven(pa.array(probs[ranked]), ranked.sum(axis=1)),
         "end": [
             None if target.finish is None else _ENDS.get(target.finish, _storable(target.finish))
             for target in targets
@@ -140,7 +140,8 @@ def _of_draft(batch: Pairs, judged: LumpedCertificates) -> dict[str, Any]:
         ],
         "draft_top_ids": _id_lists(drafts),
         "draft_top_probs": pa.array(
-            [np.exp(draft.logprobs[:2]) for draft in drafts], pa.list_(pa.float64())
+            [np.exp(draft.logprobs[: min(2, draft.num_ranked)]) for draft in drafts],
+            pa.list_(pa.float64()),
         ),
         "kl": judged.kl_lumped,
         "kl_upper": judged.kl_lumped_upper.min(axis=0) if num_rules else judged.kl_lumped,
@@ -164,8 +165,8 @@ def _lists(values: np.ndarray, kind: pa.DataType) -> pa.Array:
 
 
 def _id_lists(positions: Sequence[LoggedPosition]) -> pa.Array:
-    """The ids of each position's first tokens, -1 where a token has none."""
-    lists = [position.keys[:_TOP] for position in positions]
+    """The ids of each position's first ranks, -1 where a token has none."""
+    lists = [position.keys[: min(_TOP, position.num_ranked)] for position in positions]
     flat = list(itertools.chain.from_iterable(lists))
     if set(map(type, flat)) != {int}:
         flat = [_id(key) for key in flat]

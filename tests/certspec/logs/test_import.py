@@ -177,6 +177,16 @@ def test_every_row_of_a_run_says_which_case_it_is(tmp_path):
     assert table.column("source_line").to_pylist() == [1] * 10
 
 
+def test_a_chosen_token_beyond_the_list_is_none_of_the_most_probable_ones(tmp_path):
+    rows = written.logprobs(4)
+    chosen = [written.best(row, 12)[-1] for row in rows]
+    log = written.save(tmp_path / "log.json", written.vllm(rows, depth=1, chosen=chosen))
+    import_logs(log, log, tmp_path / "run", rules=RULES[:1])
+    for row in pq.read_table(tmp_path / "run" / "steps-000000.parquet").to_pylist():
+        assert row["target_top_ids"] == row["draft_top_ids"] == [row["target_token"]]
+        assert len(row["target_top_probs"]) == len(row["draft_top_probs"]) == 1
+
+
 def test_logs_that_go_on_with_different_tokens_are_refused_at_the_position(tmp_path):
     rows = written.logprobs(4)
     target = written.save(tmp_path / "t.json", written.sglang(rows))
