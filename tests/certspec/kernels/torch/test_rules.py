@@ -2,6 +2,7 @@
 one."""
 
 import math
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -71,6 +72,20 @@ def test_a_block_of_thresholds_gives_what_numba_gives_one_by_one(rule, complete)
             assert ours[2:] == [open_ == numba_rules.DEEP, open_ == numba_rules.NEAR], state
             if open_ != numba_rules.DEEP:
                 assert ours[:2] == pytest.approx([exact, lower], rel=1e-14, abs=1e-16), state
+
+
+@pytest.mark.parametrize("rule", [cs.Additive(0.2), cs.Absolute(0.1)], ids=str)
+def test_a_weight_within_doubt_below_the_threshold_may_pass(rule):
+    """Doubt is relative to what is compared: the weight, and the offset's share of the sum."""
+    parameters = torch.from_numpy(rule_table((rule,)).parameters.copy())
+    weight, doubt = 0.5, 1e-3
+    offset = 0.2 * TOTAL if isinstance(rule, cs.Additive) else 0.0
+    room = doubt * (weight + offset)
+    taus = weight + room * torch.tensor([[-1.0, 0.0, 0.9, 1.1, 3.0]], dtype=torch.float64)
+    known = rules.Thresholds(taus, taus, torch.full_like(taus, doubt))
+    gaps = torch.full((5, 1), math.log(weight), dtype=torch.float64)
+    found = rules.possible(parameters, known, gaps, SimpleNamespace(normaliser=TOTAL))
+    assert found[0, :, 0].tolist() == [True, True, True, False, False]
 
 
 def test_those_above_the_mean_pool_up_to_a_rank_and_all_of_them_where_it_lies_beyond():
