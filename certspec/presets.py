@@ -108,8 +108,9 @@ def parse_rule(text: str) -> Rule:
     makers = RULE_TYPES | PRESETS
     maker = makers.get(name.strip().lower().replace("_", "-"))
     if maker is None:
+        several = "; several rules are separated by blanks" if "," in name else ""
         raise InvalidArgument(
-            f"rule {text!r}: expected one of {', '.join(sorted(makers))}, got {name!r}"
+            f"rule {text!r}: expected one of {', '.join(sorted(makers))}, got {name!r}{several}"
         )
     positional, named = _parse_parameters(text, rest)
     wanted = signature(maker)

@@ -187,6 +187,8 @@ LOGITS = np.log([[0.6, 0.3, 0.1]])
 )
 def test_a_text_stands_for_its_rule_wherever_a_rule_is_taken(ask):
     assert ask("additive:0.3") == ask(cs.Additive(0.3))
+    with pytest.raises(cs.InvalidArgument, match=r"'strict,tree'; several rules are separated by"):
+        parse_rule("strict,tree:2")
     with pytest.raises(cs.InvalidArgument, match=r"rule .additve:0\.3.: expected one of absolute,"):
         ask("additve:0.3")
 
