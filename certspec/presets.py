@@ -164,9 +164,12 @@ def as_rule(value: object, asked_by: str) -> Rule:
 def as_rules(rules: str | Rule | Iterable[str | Rule]) -> tuple[Rule, ...]:
     """One rule or several, each itself or its text, as a tuple: ``as_rules("strict tree:4")``.
 
-    Raises InvalidArgument where an entry is no rule."""
+    Raises InvalidArgument where an entry is no rule, or a text names none."""
     if isinstance(rules, str):
-        return parse_rules([rules])
+        found = parse_rules([rules])
+        if not found:
+            raise InvalidArgument(f"rules: expected at least one rule, got {rules!r}")
+        return found
     if isinstance(rules, Iterable) and not isinstance(rules, (bytes, type)):
         try:
             entries: Iterable[Any] = list(rules)

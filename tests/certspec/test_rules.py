@@ -199,6 +199,10 @@ def test_a_text_may_hold_several_rules_where_several_are_taken():
     assert as_rules(["strict", cs.Tree(4)]) == several
     with pytest.raises(cs.InvalidArgument, match="rules: strict named twice"):
         as_rules("strict strict")
+    for blank in ("", " ; "):  # a variable that was not set, say; no rules are ()
+        with pytest.raises(cs.InvalidArgument, match="rules: expected at least one rule, got '"):
+            as_rules(blank)
+    assert as_rules(()) == ()
 
 
 def test_a_threshold_with_no_part_rejects_nothing_only_by_its_rank_gate():
