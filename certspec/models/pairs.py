@@ -129,8 +129,9 @@ def load_pair(
 
     Only safetensors and GGUF weights are read and no code from a checkpoint is run; a directory or
     a file is read without any network. A GGUF file (it needs the package gguf) brings its
-    tokenizer; on a CPU in float32 its weights stay quantised, else they are dequantised to
-    ``dtype``, and ``notes`` says how many that rounds.
+    tokenizer; on a CPU in float32 its weights stay quantised and certspec's engine alone runs them
+    (the model has no ``generate`` of its own), else they are dequantised to ``dtype`` into the
+    transformers model, and ``notes`` says how many that rounds.
 
     Args:
         target: a directory, a hub id or a .gguf file.
