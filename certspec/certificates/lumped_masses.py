@@ -183,9 +183,9 @@ def entropy_interval(
         _least_tail_entropy(low, atom_bound, smoothing),
         _least_tail_entropy(high, atom_bound, smoothing),
     )
-    with np.errstate(divide="ignore", invalid="ignore"):
+    with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
         whole = np.ceil(low / atom_bound)  # between two numbers of whole atoms it is concave
-        between = (atom_bound > 0.0) & (whole * atom_bound <= high)
+        between = whole * atom_bound <= high
     atoms = np.where(between, whole, 0.0) * _entropy_term(atom_bound, smoothing)
     lower = listed + np.where(between, np.minimum(least, atoms), least)
     with np.errstate(divide="ignore", invalid="ignore"):

@@ -176,9 +176,46 @@ def test_the_entropy_of_logprobs_of_few_decimals_lies_in_the_interval(smoothing)
             assert (lower <= exact).all() and (exact <= upper).all()
 
 
-def test_an_entropy_without_countable_atoms_is_finite():
-    rows = Rows(target([1.0, 5e-324], error=0.05), None)
-    assert 0.0 <= rows.entropy(0.0)[0] + 0.1 < 1.0
+def test_the_ends_of_an_entropy_are_those_of_its_logprobs_and_its_tail():
+    one, none = np.ones(1), np.zeros(1)
+    grow = math.exp(0.1)
+
+    def term(mass, smoothing=0.0):
+        return -mass * math.log(mass + smoothing)
+
+    listed = np.array([[0.3]])
+    low, high = entropy_interval(listed, 0.1 * one, none, (none, none), 0.0, None)
+    assert low == pytest.approx(term(0.3 / grow), rel=1e-13)  # it falls towards 0
+    slope = -math.log(0.3) - 1.0
+    assert high == pytest.approx(term(0.3) + slope * 0.3 * (grow - 1.0), rel=1e-13)
+    # one unlisted token of .6 to .9: the term is largest at 1/e, and below its tangent at .9
+    tail = (0.6 * one, 0.9 * one)
+    _, high = entropy_interval(np.array([[0.0]]), none, one, tail, 0.0, one)
+    assert high == pytest.approx(term(0.9) + (math.log(0.9) + 1.0) * 0.3, rel=1e-13)
+
+
+@pytest.mark.parametrize("smoothing", [0.0, 1e-5])
+def test_an_entropy_of_atoms_that_cannot_be_counted_is_that_of_the_largest(smoothing):
+    tail = (np.array([0.05]), np.array([0.06]))
+    found = entropy_interval(
+        np.array([[0.0]]), np.zeros(1), np.array([5e-324]), tail, smoothing, None
+    )
+    assert found[0] == pytest.approx(-0.05 * math.log(5e-324 + smoothing), rel=1e-13)
+
+
+@pytest.mark.parametrize(
+    ("last", "apart", "place"),
+    [
+        (-2.0, -2.125, 2),  # at the end of what two errors of 1/16 allow
+        (-2.0 + 1e-11, -2.125, 3),
+        (-2.0, -2.07, 2),
+        (-2.0, -3.0, 3),
+        (-2.0, -1.5, 2),  # no more likely than the last rank, whatever its own logprob
+    ],
+)
+def test_a_token_without_a_rank_may_be_tied_with_those_that_errors_leave_near(last, apart, place):
+    lists = TargetLists(np.array([[-1.0, -1.5, last, apart]]), [3], 0.0625)
+    assert Rows(lists, None).least_place[0, 3] == place
 
 
 def test_a_token_that_one_list_lacks_belongs_to_the_lump():
