@@ -51,6 +51,7 @@ DEVICE_ROWS = 1 << 14  # at most, in a batch for a GPU
 EXACT_VALUES = (
     1 << 10
 )  # logits of a row that 50-digit arithmetic sums in any batch; of wider rows in few batches
+WIDEST_INTERPRETED = 40_000  # columns of a row for Triton's interpreter
 DTYPES = ("float64", "float32", "bfloat16", "float16")
 
 
@@ -454,8 +455,10 @@ def main(arguments: list[str] | None = None) -> int:
         "--state", type=Path, default=None, help="file that keeps the counts, to go on from"
     )
     options = parser.parse_args(arguments)
-    cells = list(TRITON_CELLS if options.device else CELLS)
     device = options.device or "cpu"
+    cells = list(TRITON_CELLS if options.device else CELLS)
+    if device == "cpu":  # the plan of a fast card's long rows is no interpreter's
+        cells = [cell for cell in cells if cell.width <= WIDEST_INTERPRETED]
     if options.triton_rows:
         share = PAIRS_OF_A_ROW * options.triton_rows / options.pairs
         cells += [Cell("triton", None, dtype, share) for dtype in DTYPES[1:]]
