@@ -13,10 +13,9 @@ __all__ = ["TOPICS"]
 
 spread, kept, order = sympy.symbols("spread kept order", real=True)
 
-
 _spec = kernel_family(
     "derivations.kernels.divergence_kernels",
-    "spread = |S| M - P_S > -1, of the sign of order - 1; order > 0, not 1",
+    "spread = |S| M - P_S > -1, of the sign of order - 1, kept = 1 + spread; order > 0, not 1",
     ("torch",),
 )
 TOPICS: dict[str, tuple[KernelSpec, ...]] = {

@@ -105,7 +105,7 @@ def _emit_file(
     return _with_header(
         body,
         title=f"{topic.capitalize()}: scalar kernels for {printer.name}.",
-        derivation=", ".join(spec.derivation for spec in specs),
+        derivation=", ".join(dict.fromkeys(spec.derivation for spec in specs)),
         claims={claim for item in items for claim in item.claims},
         domains=[f"{spec.name}: {spec.domain}" for spec in specs],
         printer=f"{type(printer).__name__} ({printer.flags})",

@@ -1,10 +1,10 @@
 """Divergences: scalar kernels for torch. Generated; do not edit.
 
 command:     python -m derivations
-derivation:  derivations.kernels.divergence_kernels (renyi.single), derivations.kernels.divergence_kernels (renyi.single)
+derivation:  derivations.kernels.divergence_kernels (renyi.single)
 claims:      renyi.single, renyi.tree
-domain:      renyi_certificate: spread = |S| M - P_S > -1, of the sign of order - 1; order > 0, not 1
-domain:      renyi_certificate_far: spread = |S| M - P_S > -1, of the sign of order - 1; order > 0, not 1
+domain:      renyi_certificate: spread = |S| M - P_S > -1, of the sign of order - 1, kept = 1 + spread; order > 0, not 1
+domain:      renyi_certificate_far: spread = |S| M - P_S > -1, of the sign of order - 1, kept = 1 + spread; order > 0, not 1
 printer:     TorchPrinter (no fast math, float64)
 sympy:       1.14.0
 expression:  sha256 ec374dfa21fd09ab61334c594f39b51edaf41b5dc3bb6b39098d0c198664bcf3

@@ -1,7 +1,7 @@
 """Drafter_margins: scalar kernels for python. Generated; do not edit.
 
 command:     python -m derivations
-derivation:  derivations.kernels.margin_kernels (eval.excess), derivations.kernels.drafter_kernels (eval.surplus), derivations.kernels.drafter_margin_kernels (drafter.margin.additive), derivations.kernels.drafter_margin_kernels (drafter.margin.tree), derivations.kernels.drafter_margin_kernels (drafter.margin.chord), derivations.kernels.drafter_margin_kernels (drafter.margin.chord), derivations.kernels.drafter_margin_kernels (drafter.margin.multiplicative), derivations.kernels.drafter_margin_kernels (drafter.margin.multiplicative)
+derivation:  derivations.kernels.margin_kernels (eval.excess), derivations.kernels.drafter_kernels (eval.surplus), derivations.kernels.drafter_margin_kernels (drafter.margin.additive), derivations.kernels.drafter_margin_kernels (drafter.margin.tree), derivations.kernels.drafter_margin_kernels (drafter.margin.chord), derivations.kernels.drafter_margin_kernels (drafter.margin.multiplicative)
 claims:      drafter.margin.additive, drafter.margin.chord, drafter.margin.multiplicative, drafter.margin.tree, eval.excess, eval.pool, eval.surplus
 domain:      excess_cost: 0 <= gap <= 1 and the rule's own range
 domain:      surplus: probabilities in [0, 1]; rest = 1 - (the probabilities given), summed by itself

@@ -1,7 +1,7 @@
 """Drafter: scalar kernels for numpy. Generated; do not edit.
 
 command:     python -m derivations
-derivation:  derivations.kernels.drafter_kernels (eval.surplus), derivations.kernels.drafter_kernels (bound.radius), derivations.kernels.drafter_kernels (bound.radius.entropy), derivations.kernels.drafter_kernels (drafter.dual), derivations.kernels.drafter_kernels (drafter.additive), derivations.kernels.drafter_kernels (drafter.multiplicative), derivations.kernels.drafter_kernels (drafter.absolute), derivations.kernels.drafter_kernels (projection.lift), derivations.kernels.drafter_kernels (drafter.strict), derivations.kernels.drafter_kernels (drafter.additive), derivations.kernels.drafter_kernels (drafter.multiplicative), derivations.kernels.drafter_kernels (drafter.absolute)
+derivation:  derivations.kernels.drafter_kernels (eval.surplus), derivations.kernels.drafter_kernels (bound.radius), derivations.kernels.drafter_kernels (bound.radius.entropy), derivations.kernels.drafter_kernels (drafter.dual), derivations.kernels.drafter_kernels (drafter.additive), derivations.kernels.drafter_kernels (drafter.multiplicative), derivations.kernels.drafter_kernels (drafter.absolute), derivations.kernels.drafter_kernels (projection.lift), derivations.kernels.drafter_kernels (drafter.strict)
 claims:      bound.radius, bound.radius.entropy, drafter.absolute, drafter.additive, drafter.dual, drafter.multiplicative, drafter.strict, drafter.top, drafter.tree, eval.surplus, projection.lift, projection.sink, reverse.single, reverse.tree
 domain:      surplus: probabilities in [0, 1]; rest = 1 - (the probabilities given), summed by itself
 domain:      radius_lower: probabilities in [0, 1]; rest = 1 - (the probabilities given), summed by itself

@@ -1,7 +1,7 @@
 """Robust: scalar kernels for torch. Generated; do not edit.
 
 command:     python -m derivations
-derivation:  derivations.kernels.robust_kernels (robust.threshold), derivations.kernels.robust_kernels (robust.divergence), derivations.kernels.robust_kernels (robust.divergence)
+derivation:  derivations.kernels.robust_kernels (robust.threshold), derivations.kernels.robust_kernels (robust.divergence)
 claims:      robust.divergence, robust.threshold
 domain:      box_threshold: radius >= 0; growth = exp(2 radius); weights exp(z - max z)
 domain:      box_mass: radius >= 0; growth = exp(2 radius); weights exp(z - max z)
