@@ -273,10 +273,8 @@ def pass_costs(
         draft_time = draft_timer(draft, [prompt])
         rounds = [
             (draft_time(), *(timed(target, count) for count in positions))
-            for _ in _repeated(
-                23, least=13
-            )  # the first ones may compile, and try how many threads to use
-        ][8:]
+            for _ in _repeated(8 + 15, least=8 + 5)
+        ][8:]  # the first ones may compile, and try how many threads to use
     medians = [1e3 * statistics.median(column) for column in zip(*rounds, strict=True)]
     verify = {str(count): ms for count, ms in zip(positions, medians[1:], strict=True)}
     return {"engine": engine, "draft_step_ms": medians[0], "verify_ms": verify}

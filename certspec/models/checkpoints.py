@@ -65,7 +65,7 @@ def check_checkpoint(role: str, folder: Path) -> None:
     for name in weights:
         _check_safetensors(role, folder / name)
     for name in filter(names.__contains__, TOKENIZER_FILES):
-        _check_tokenizer(role, folder / name)
+        _check_fetched(role, folder / name)
 
 
 def read_config(role: str, folder: Path) -> dict[str, Any]:
@@ -108,20 +108,17 @@ def _read_object(role: str, path: Path) -> dict[str, Any]:
 
 def _check_safetensors(role: str, path: Path) -> None:
     """Eight bytes with the header's length, the header (JSON), then the tensors it promises."""
+    _check_fetched(role, path)
     try:
         size = path.stat().st_size
         with path.open("rb") as stream:
-            start = stream.read(64)
-            length = int.from_bytes(start[:8], "little")
+            length = int.from_bytes(stream.read(8), "little")
             fits = 2 <= length <= min(size - 8, _MOST_HEADER_BYTES)
-            stream.seek(8)
             text = stream.read(length) if fits else b""
     except OSError as error:
         raise UnreadableInput(f"{role}: {path}: {error.strerror or error}") from error
-    told = _told_by(start)
-    if told is not None or not fits:
-        told = told or "is no safetensors file, or was cut off"
-        raise UnreadableInput(f"{role}: {path} {told}")
+    if not fits:
+        raise UnreadableInput(f"{role}: {path} is no safetensors file, or was cut off")
     try:
         header = json.loads(text)
         ends = [0] + [
@@ -137,7 +134,8 @@ def _check_safetensors(role: str, path: Path) -> None:
         )
 
 
-def _check_tokenizer(role: str, path: Path) -> None:
+def _check_fetched(role: str, path: Path) -> None:
+    """Refuse what begins as something else than the file itself does."""
     try:
         with path.open("rb") as stream:
             told = _told_by(stream.read(64))
