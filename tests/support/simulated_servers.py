@@ -194,35 +194,29 @@ def _chat(rows, chosen, how, entry, *, chosen_first: bool, outside: bool) -> dic
     }
 
 
+def _entry(name: str, value: float, text: str | None) -> dict[str, Any]:
+    """A token of a chat's list; ``text``: whose bytes it has, None for null."""
+    told = None if text is None else list(text.encode())
+    return {"token": name, "logprob": _number(value), "bytes": told}
+
+
 def vllm_chat(rows, chosen, texts, how):
     def entry(token, values):
-        return {
-            "token": texts[token],
-            "logprob": _number(values[token]),
-            "bytes": list(texts[token].encode()),
-        }
+        return _entry(texts[token], values[token], texts[token])
 
     return _chat(rows, chosen, how, entry, chosen_first=True, outside=False)
 
 
 def vllm_chat_ids(rows, chosen, texts, how):
     def entry(token, values):
-        return {
-            "token": f"token_id:{token}",
-            "logprob": _number(values[token]),
-            "bytes": list(texts[token].encode()),
-        }
+        return _entry(f"token_id:{token}", values[token], texts[token])
 
     return _chat(rows, chosen, how, entry, chosen_first=True, outside=False)
 
 
 def openai_chat(rows, chosen, texts, how):
     def entry(token, values):
-        return {
-            "token": texts[token],
-            "logprob": _number(values[token]),
-            "bytes": list(texts[token].encode()) if token % 17 else None,
-        }
+        return _entry(texts[token], values[token], texts[token] if token % 17 else None)
 
     return _chat(rows, chosen, how, entry, chosen_first=False, outside=True)
 

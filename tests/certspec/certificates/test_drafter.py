@@ -145,6 +145,12 @@ def test_a_row_is_given_the_same_number_in_any_company(certificate, rule):
     assert np.allclose(certificate(rows, rule), alone, rtol=1e-14, atol=0)
 
 
+def two_token_divergence(p1, gap):
+    """KL(target || draft), the target (p1, 1 - p1), the draft's second logit ``gap`` below."""
+    q2 = mpmath.exp(-gap) / (1 + mpmath.exp(-gap))
+    return p1 * mpmath.log(p1 / (1 - q2)) + (1 - p1) * mpmath.log((1 - p1) / q2)
+
+
 @pytest.mark.parametrize("alpha", [1.0, 0.9, 0.1, 1e-100, 1e-280, 1e-300, 5e-324])
 def test_a_factor_whose_product_underflows_leaves_the_radius_finite(alpha):
     """Two tokens: the nearest target that rejects has p_1 = alpha p_2."""
@@ -154,9 +160,7 @@ def test_a_factor_whose_product_underflows_leaves_the_radius_finite(alpha):
         lower = cs.drafter_certificate_lower(kind(logits), cs.Multiplicative(alpha))
         for row, found, bound in zip(logits.tolist(), radius.tolist(), lower.tolist(), strict=True):
             with mpmath.workdps(400):
-                q2 = mpmath.exp(row[1]) / (1 + mpmath.exp(row[1]))
-                p1 = mpmath.mpf(alpha) / (1 + mpmath.mpf(alpha))
-                exact = p1 * mpmath.log(p1 / (1 - q2)) + (1 - p1) * mpmath.log((1 - p1) / q2)
+                exact = two_token_divergence(mpmath.mpf(alpha) / (1 + mpmath.mpf(alpha)), -row[1])
             assert bound <= exact and found <= exact * (1 + 1e-12)
             if alpha * math.exp(row[1]) > 1e-307:
                 assert found == pytest.approx(float(exact), rel=1e-12)
@@ -171,9 +175,7 @@ def test_a_slack_near_1_and_a_second_token_near_0_leave_the_radius_a_number(slac
         lower = cs.drafter_certificate_lower(kind(logits), cs.Additive(slack))
         for row, found, bound in zip(logits.tolist(), radius.tolist(), lower.tolist(), strict=True):
             with mpmath.workdps(400):
-                q2 = mpmath.exp(row[1]) / (1 + mpmath.exp(row[1]))
-                p1 = (1 - mpmath.mpf(slack)) / 2
-                exact = p1 * mpmath.log(p1 / (1 - q2)) + (1 - p1) * mpmath.log((1 - p1) / q2)
+                exact = two_token_divergence((1 - mpmath.mpf(slack)) / 2, -row[1])
             assert 0.0 < bound <= exact and 0.0 < found <= exact * (1 + 1e-12)
             if row[1] >= -600.0:
                 assert found == pytest.approx(float(exact), rel=1e-12)
