@@ -22,6 +22,7 @@ from certspec.kernels.rule_table import (
     OFFSET,
     SCALE,
     SMOOTHING_INDEX,
+    STRICTLY_ABOVE,
     TOP_M,
     TREE_WIDTH,
     RuleTable,
@@ -75,8 +76,9 @@ class Divergences:
 @dataclass
 class BoxRows:
     """A block of rows, ready for any box. ``weights``, ``gaps``: (rows, K) of the likeliest tokens,
-    falling; ``normaliser`` and its relative error, (rows,), are of all ``columns``; ``entropies``:
-    (gap, its error) of the rules, each (rules, rows)."""
+    falling; ``normaliser`` and its relative error, (rows,), are of all ``columns``; ``alone``:
+    (rows,) whether the first token has no other beside it that isn't masked; ``entropies``: (gap,
+    its error) of the rules, each (rules, rows)."""
 
     table: RuleTable
     parameters: Tensor
@@ -85,6 +87,7 @@ class BoxRows:
     normaliser_error: Tensor
     gaps: Tensor
     weights: Tensor
+    alone: Tensor
     entropies: tuple[Tensor, Tensor]
     smoothings: Tensor
     divergences: Divergences | None
@@ -98,6 +101,7 @@ class BoxRows:
             normaliser_error=self.normaliser_error[rows],
             gaps=self.gaps[rows],
             weights=self.weights[rows],
+            alone=self.alone[rows],
             entropies=(gap[:, rows], error[:, rows]),
             divergences=None,
         )
@@ -123,6 +127,7 @@ def box_rows(target: Tensor, draft: Tensor | None, table: RuleTable, num_top: in
         normaliser_error=side.normaliser_error,
         gaps=gaps,
         weights=torch.exp(gaps),
+        alone=torch.isneginf(top_logits[:, 1:2]).all(dim=1),
         entropies=entropy_gaps(side, table),
         smoothings=smoothings[index][:, None],
         divergences=found,
@@ -240,6 +245,8 @@ def _single_within(rows: BoxRows, rule: int, radius: Tensor, turns: int) -> tupl
     certain = reaches(parameters, rows.weights[None], needed[None, :, None])[0]
     first = (parameters[0, OFFSET] <= 0) & (parameters[0, SCALE] + parameters[0, OFFSET] <= 1)
     certain = certain | ((ranks == 0) & first)  # it stays the largest, or another takes its part
+    if parameters[0, CAP] <= 1 and not parameters[0, STRICTLY_ABOVE]:
+        certain = certain | (rows.alone[:, None] & (ranks == 0))  # its probability is exactly 1
     if gate:
         certain = certain & (ranks < gate)
     rank = first_false(certain)

@@ -362,3 +362,17 @@ def test_a_threshold_that_float64_takes_for_0_still_rejects_a_masked_token(rule)
         assert (found.certificate_lower[0] > 0.4).all()
         nothing = cs.certify(rows, None, "absolute:0", logit_error=error)
         assert np.isposinf(nothing.certificate_lower).all()
+
+
+@pytest.mark.parametrize("error", [1e-300, 0.05, 4.0])
+def test_a_token_without_others_has_probability_one_on_every_server(error):
+    """``absolute:1`` was given the certificate 0 there, for no weight seemed to reach all of 1."""
+    alone = cs.certify(np.array([[0.0]]), None, "absolute:1", logit_error=error)
+    assert np.isposinf(alone.certificate_lower).all()
+    masked = cs.certify(np.array([[5.0, -np.inf]]), None, "absolute:1", logit_error=error)
+    assert 0.0 < math.log(2.0) - masked.certificate_lower[0, 0] < 1e-9
+    for other in (0.0, -1.0, -800.0, -1e308):  # it is there, and 1 is no longer reached
+        beside = cs.certify(np.array([[1e308, other]]), None, "absolute:1", logit_error=error)
+        assert beside.certificate_lower[0, 0] == 0.0
+    strictly = cs.certify(np.array([[0.0]]), None, "entropy:1,1", logit_error=error)
+    assert strictly.certificate_lower[0, 0] == 0.0  # p > 1 is never so
