@@ -28,8 +28,8 @@ _strict_radius, _surplus, _pool_radius = (
 def coverage_certificates(top: Any, width: int) -> np.ndarray:
     """(width, rows) drafter-side certificates [nats] of Tree(1) (strict) to Tree(width), from the
     draft's largest ``width + 1`` probabilities ``top`` (rows, width + 1), sorted; equal to
-    ``drafter_certificate_from_top`` of each rule up to rounding. Claims: drafter.strict,
-    drafter.tree."""
+    ``drafter_certificate`` of each rule up to rounding, ours and that of ``top``. Claims:
+    drafter.strict, drafter.tree."""
     rows = np.ascontiguousarray(top, dtype=np.float64)
     if rows.ndim != 2 or not 1 <= width < rows.shape[1]:
         raise InvalidArgument(f"top: expected shape (rows, {width + 1} or more), got {rows.shape}")

@@ -10,13 +10,15 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from types import ModuleType
 from typing import Any
 
 import numpy as np
 
 from certspec.certificates.families import family_of, known
-from certspec.certificates.pools import Array, TopProbs, as_rows, top_probs
+from certspec.certificates.pools import Array, TopProbs, as_rows, kind_of, readable, top_probs
 from certspec.certificates.radii import Draft
+from certspec.certificates.written import read_abs_error, written_errors
 from certspec.errors import InvalidArgument
 from certspec.kernels.loading import load_kernels
 from certspec.presets import as_rule
@@ -34,6 +36,7 @@ _constants = load_kernels("constants")
 # For a bound from below probabilities are raised to at least this, which can only lower it; beside
 # it, what underflows is nothing.
 SMALLEST_PROB = _constants.SMALLEST_PROB
+_MOST_TOKENS = 2**53
 
 
 def drafter_certificate(draft_logits: Array, rule: Rule | str) -> Array:
@@ -99,70 +102,133 @@ def drafter_certificate_lower(draft_logits: Array, rule: Rule | str) -> Array:
     radius = known(rule, "radius_lower")
     xp, top = top_probs("draft_logits", draft_logits, _num_top(rule))
     rows = draft_logits[None] if draft_logits.ndim == 1 else draft_logits
-    top = top._replace(probs=top.probs.clip(SMALLEST_PROB), tail=top.tail.clip(SMALLEST_PROB))
-    return _evaluate(radius, Draft(xp, top, rows.shape[1], (rows > -math.inf).sum(-1)), rule)
+    return _evaluate_lower(radius, xp, top, rows.shape[1], (rows > -math.inf).sum(-1), rule)
 
 
 def drafter_certificate_from_top(
-    draft_top_probs: Array, rule: Rule | str, num_tokens: int | None = None
+    draft_top_probs: Array,
+    rule: Rule | str,
+    num_tokens: int | None = None,
+    abs_error: float | None = None,
 ) -> Array:
-    """The same from the draft's largest probabilities only, for the inner loop of adaptive drafting
-    [nats].
+    """``drafter_certificate_lower`` from the draft's largest probabilities only, as a server lists
+    them [nats].
+
+    The value is at most the radius of every draft whose probabilities are those to within their
+    errors: each is raised by its error, and so is the rest, to 1 minus the least that the list can
+    sum to. (KL(target || draft) falls as any of the draft's numbers rises, whatever they sum to.)
+    Four decimals of (0.7, 0.2), 0.00005 each, cost 0.0003 nats of 0.1645.
 
     Args:
-        draft_top_probs: (rows, K) or (K,), numpy or torch, largest first; the rest of the mass is 1
-            minus their sum. K must be at least 2, m + 1 for top-m, gates and trees. Entropy uses
-            all K columns, and a bound for the rest.
+        draft_top_probs: (rows, K) or (K,), numpy or torch, largest first. K must be at least 2, m +
+            1 for top-m, gates and trees. Entropy uses all K columns, and a bound for the rest.
         rule: a rule, or its text.
         num_tokens: the vocabulary's size, where it is known; where it is K, the rows sum to 1 and
             any K will do.
+        abs_error: how far a probability may be from the draft's own, 0.0 where all are exact. None
+            takes them for a server's: off by 2e-6 of themselves (a float32 log-softmax), by half a
+            unit of the last decimal or digit where a whole row shows few (0.7, 0.2 show one
+            decimal and may be 0.65, 0.25), by a unit in the last place of float16 or bfloat16 where
+            one holds a row. Logprobs of few decimals leave probabilities of many: say it for them.
 
     Returns (rows,) float64. Raises InvalidArgument for too few columns, probabilities that are not
-    sorted in [0, 1], or a ``num_tokens`` that they do not fit.
+    sorted in [0, 1], a ``num_tokens`` that they do not fit, and an ``abs_error`` that is none.
 
     Example:
         >>> import numpy as np
         >>> import certspec as cs
-        >>> cs.drafter_certificate_from_top(np.array([0.7, 0.2]), "strict").round(4)
+        >>> cs.drafter_certificate_from_top(np.array([0.7, 0.2]), "strict", abs_error=0.0).round(4)
         array([0.1645])
+        >>> cs.drafter_certificate_from_top(np.array([0.7018, 0.1996]), "strict").round(4)
+        array([0.1656])
     """
     rule = as_rule(rule, "drafter_certificate_from_top")
-    radius = known(rule, "radius")
+    radius = known(rule, "radius_lower")
+    error = read_abs_error("drafter_certificate_from_top", abs_error)
     xp, rows = as_rows("draft_top_probs", draft_top_probs)
     needed, count = family_of(rule).num_needed(rule), rows.shape[1]
     size = None if num_tokens is None else as_index(num_tokens, otherwise=0)
-    if size is not None and size < count:
+    if size is not None and not count <= size <= _MOST_TOKENS:
         raise InvalidArgument(
             f"num_tokens: expected an integer of at least {count}, as many as draft_top_probs has "
-            f"columns, got {num_tokens!r}"
+            f"columns, and at most 2^53, got {num_tokens!r}"
         )
     if count < needed and count != size:
         raise InvalidArgument(
             f"draft_top_probs: expected at least {needed} columns for {rule}, got {count}; pass "
             "num_tokens where the vocabulary has no more"
         )
-    falling = (
-        bool((rows[:, 1:] <= rows[:, :-1]).all())
-        and bool((rows >= 0.0).all())
-        and bool((rows <= 1.0).all())
-    )
-    tail = 1.0 - rows.sum(-1)
-    if not falling or not bool((tail >= -_constants.INPUT_SLACK).all()):
+    if size is None and rule.threshold is not None and rule.threshold.smoothing:
         raise InvalidArgument(
-            "draft_top_probs: expected probabilities, largest first, of sum at most 1 in every row"
+            f"{rule}: pass num_tokens, the vocabulary's size, for an entropy with smoothing"
         )
-    if size == count and not bool((tail <= _constants.INPUT_SLACK).all()):
+    probs = rows if xp is np else rows.cpu().numpy()
+    _refuse_others(probs)
+    if error is None:
+        errors = written_errors(probs, kind_of(readable("draft_top_probs", draft_top_probs)))
+    else:
+        errors = np.full_like(probs, error)
+    most, rest = np.minimum(probs + errors, 1.0), _most_left(probs, errors, size)
+    present = (most > 0.0).sum(axis=1) + (rest > 0.0)
+    if xp is not np:
+        most, rest, present = (xp.from_numpy(x).to(rows.device) for x in (most, rest, present))
+    top = TopProbs(most, rest, None, None)
+    return _evaluate_lower(radius, xp, top, count + 1 if size is None else size, present, rule)
+
+
+def _refuse_others(probs: np.ndarray) -> None:
+    """InvalidArgument, naming the first row, where one holds no sorted probabilities."""
+    right = (probs >= 0.0) & (probs <= 1.0)
+    right[:, 1:] &= probs[:, 1:] <= probs[:, :-1]
+    if not right.all():
+        row, column = np.argwhere(~right)[0]
+        raise InvalidArgument(
+            "draft_top_probs: expected probabilities, largest first, of sum at most 1, got "
+            f"{float(probs[row, column])!r} at column {column} of row {row}"
+        )
+
+
+def _most_left(probs: np.ndarray, errors: np.ndarray, size: int | None) -> np.ndarray:
+    """(rows,) the most that can be left of 1, exactly rounded; InvalidArgument where a row's sum is
+    above 1, or below where there are no other tokens, by more than its errors and ours allow."""
+    pairs = np.concatenate([-probs, errors], axis=1)
+    rest = np.array([math.fsum([1.0, *row]) for row in pairs.tolist()])
+    sums, slack = 1.0 - (rest - errors.sum(axis=1)), _constants.INPUT_SLACK
+    above = rest < -slack
+    if above.any():
+        row = int(above.argmax())
+        raise InvalidArgument(
+            "draft_top_probs: expected probabilities, largest first, of sum at most 1, got a sum "
+            f"of {float(sums[row])!r} in row {row}"
+        )
+    if size != probs.shape[1]:
+        return rest.clip(0.0)
+    below = sums + errors.sum(axis=1) < 1.0 - slack
+    if below.any():
+        row = int(below.argmax())
         raise InvalidArgument(
             f"draft_top_probs: expected rows of sum 1 where num_tokens={size} says that there are "
-            f"no other tokens, got {1.0 - float(tail.max())!r}"
+            f"no other tokens, got {float(sums[row])!r} in row {row}"
         )
-    top = TopProbs(rows, tail.clip(0.0), None, None)
-    return _evaluate(radius, Draft(xp, top, size), rule)
+    return np.zeros_like(rest)
 
 
 def _num_top(rule: Rule) -> int:
     family = family_of(rule)
     return max(family.num_needed(rule), family.num_used)
+
+
+def _evaluate_lower(
+    radius: Callable[[Draft, Any], Any],
+    xp: ModuleType,
+    top: TopProbs,
+    num_tokens: int,
+    num_present: Any,
+    rule: Rule,
+) -> Any:
+    """A radius from below; ``num_present`` as in ``Draft``."""
+    top = top._replace(probs=top.probs.clip(SMALLEST_PROB), tail=top.tail.clip(SMALLEST_PROB))
+    return _evaluate(radius, Draft(xp, top, num_tokens, num_present), rule)
 
 
 def _evaluate(radius: Callable[[Draft, Any], Any], draft: Draft, rule: Rule) -> Any:

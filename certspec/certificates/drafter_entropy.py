@@ -15,7 +15,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from certspec.certificates.pools import TopProbs, pool_kernels
-from certspec.errors import InvalidArgument
 from certspec.kernels.loading import load_kernels
 from certspec.rules import Entropy
 
@@ -45,7 +44,7 @@ def entropy_radius_lower(
     xp: ModuleType,
     top: TopProbs,
     rule: Entropy,
-    num_tokens: int | None,
+    num_tokens: int,
     *,
     rounded: bool = False,
     num_present: Any = None,
@@ -54,14 +53,11 @@ def entropy_radius_lower(
     log delta [nats].
 
     For p_y = v and any nu = 1 - kappa in [0, 1], every such target has KL >= L_nu(v) = kappa (v log
-    v + (1-v) log(1-v))
-    - v log q_y - (1-v) kappa log sum_{i != y} q_i^(1/kappa) + nu log(v/delta) (claim
-      drafter.entropy.dual), with
-    equality at the best nu. The value is the least over cells of v of the best nu's bound on the
-    cell. Returns (rows,)
-    like ``top``. ``rounded``: less all that float64 may have rounded up (claim
-    bound.radius.entropy; needs ``num_tokens`` and positive probabilities). ``num_present``: (rows,)
-    how many tokens are not masked; None: those with a probability.
+    v + (1-v) log(1-v)) - v log q_y - (1-v) kappa log sum_{i != y} q_i^(1/kappa) + nu log(v/delta)
+    (claim drafter.entropy.dual), with equality at the best nu. The value is the least over cells of
+    v of the best nu's bound on the cell. Returns (rows,) like ``top``. ``rounded``: less all that
+    float64 may have rounded up (claim bound.radius.entropy; needs positive probabilities).
+    ``num_present``: (rows,) how many tokens are not masked; None: those with a probability.
     """
     probs, tail = _numpy(xp, top.probs), _numpy(xp, top.tail)
     atoms, masses = _atoms(
@@ -71,7 +67,7 @@ def entropy_radius_lower(
     if rounded:
         floor = np.full((len(probs), 1), _VANISHING)
         atoms = np.column_stack([atoms, floor])
-        masses = np.column_stack([masses, np.exp(floor) * (num_tokens or 0)])
+        masses = np.column_stack([masses, np.exp(floor) * num_tokens])
     gain = _smoothing_gain(rule, num_tokens)
     log_delta = math.log(rule.delta) + gain
     with np.errstate(all="ignore"):
@@ -119,15 +115,9 @@ def _beyond(own: Floats, rest: Floats) -> Floats:
     return np.where(own < _NEAR_ONE, np.maximum(value, 0.0), 0.0)
 
 
-def _smoothing_gain(rule: Entropy, num_tokens: int | None) -> float:
+def _smoothing_gain(rule: Entropy, num_tokens: int) -> float:
     """-sum p log(p + s) >= H - s V: a smoothed rule with delta rejects no more than a plain one
     with delta exp(s V)."""
-    if rule.smoothing == 0.0:
-        return 0.0
-    if num_tokens is None:
-        raise InvalidArgument(
-            f"{rule}: pass num_tokens, the vocabulary's size, for an entropy with smoothing"
-        )
     return rule.smoothing * num_tokens
 
 

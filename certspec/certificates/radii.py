@@ -38,12 +38,13 @@ _SMALLEST_NORMAL = sys.float_info.min
 
 class Draft(NamedTuple):
     """Rows of a draft: ``xp``, numpy or torch; ``top``, its largest probabilities, as many as the
-    rule needs; ``num_tokens``, the size of the vocabulary where it is known; ``num_present``:
-    (rows,) how many tokens are not masked (bounds from below only)."""
+    rule needs; ``num_tokens``, the size of the vocabulary, where it isn't known K + 1 (the rest
+    then counts as one token); ``num_present``: (rows,) how many tokens are not masked (bounds from
+    below only)."""
 
     xp: ModuleType
     top: TopProbs
-    num_tokens: int | None = None
+    num_tokens: int
     num_present: Any = None
 
 

@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 
 from certspec.certificates.margins import margin_certificate
+from certspec.certificates.written import read_abs_error, written_errors
 from certspec.errors import InvalidArgument
 from certspec.kernels.loading import load_kernels
 from certspec.rules import Tree, as_index, as_real
@@ -30,6 +31,7 @@ def tree_width_for(
     margin: float | None = None,
     probabilities: Sequence[float] | Any = None,
     num_tokens: int | None = None,
+    abs_error: float | None = None,
 ) -> int:
     """The least width m whose tree certificate exceeds ``kl_budget`` nats.
 
@@ -46,10 +48,13 @@ def tree_width_for(
             only widths below n are known.
         num_tokens: the vocabulary's size, where it is known: a tree that holds all tokens
             certifies any budget.
+        abs_error: how far each of ``probabilities`` may be from the target's own; None reads it off
+            them as ``drafter_certificate_from_top`` does. The first is lowered by it and the others
+            raised, which lowers every certificate.
 
     Raises InvalidArgument for a budget that is negative, NaN or infinite, a margin outside (0, 1],
-    probabilities that are none, a list that is too short for the budget, and a ``num_tokens`` that
-    is none or less than n.
+    probabilities that are none, a list that is too short for the budget, a ``num_tokens`` that is
+    none or less than n, and an ``abs_error`` that is none.
 
     Example:
         >>> import certspec as cs
@@ -58,7 +63,7 @@ def tree_width_for(
         >>> cs.tree_width_for(0.3, probabilities=[0.7, 0.2, 0.05])
         2
     """
-    budget = as_real(kl_budget)
+    budget, error = as_real(kl_budget), read_abs_error("tree_width_for", abs_error)
     if not 0.0 <= budget < math.inf:
         raise InvalidArgument(
             f"tree_width_for: expected kl_budget a finite number of nats >= 0, got {kl_budget!r}"
@@ -73,6 +78,11 @@ def tree_width_for(
             f"tree_width_for: expected num_tokens an integer of at least 1, got {num_tokens!r}"
         )
     if margin is not None:
+        if error is not None:
+            raise InvalidArgument(
+                f"tree_width_for: expected abs_error beside probabilities, got {abs_error!r} "
+                "beside margin, which holds for any margin that is larger"
+            )
         return _width_for_margin(budget, margin, size)
     try:
         given = np.asarray(probabilities)
@@ -85,7 +95,11 @@ def tree_width_for(
         raise InvalidArgument(
             f"tree_width_for: expected probabilities as numbers: {error}"
         ) from None
-    return _width_for_probs(budget, probs, size)
+    if error is None:
+        errors = written_errors(probs[None], str(given.dtype))[0]
+    else:
+        errors = np.full_like(probs, error)
+    return _width_for_probs(budget, probs, errors, size)
 
 
 def _width_for_margin(kl_budget: float, margin: float, num_tokens: int | None) -> int:
@@ -113,15 +127,17 @@ def _width_for_margin(kl_budget: float, margin: float, num_tokens: int | None) -
     return high if num_tokens is None else min(high, num_tokens)
 
 
-def _width_for_probs(kl_budget: float, probs: np.ndarray, num_tokens: int | None) -> int:
-    total = float(probs.sum())
-    if not (total <= 1.0 + _constants.INPUT_SLACK and float(probs[-1]) >= 0.0):
+def _width_for_probs(
+    kl_budget: float, probs: np.ndarray, errors: np.ndarray, num_tokens: int | None
+) -> int:
+    total, slack = float(probs.sum()), _constants.INPUT_SLACK + float(errors.sum())
+    if not (total <= 1.0 + slack and float(probs[-1]) >= 0.0):
         raise InvalidArgument(
             f"tree_width_for: expected probabilities >= 0 of sum at most 1, got a sum of {total!r} "
             f"and a least one of {float(probs[-1])!r}"
         )
     complete = num_tokens == len(probs)
-    if complete and total < 1.0 - _constants.INPUT_SLACK:
+    if complete and total < 1.0 - slack:
         raise InvalidArgument(
             f"tree_width_for: expected probabilities of sum 1 where num_tokens={num_tokens} says "
             f"that there are no others, got a sum of {total!r}"
@@ -131,7 +147,9 @@ def _width_for_probs(kl_budget: float, probs: np.ndarray, num_tokens: int | None
             f"tree_width_for: expected num_tokens an integer of at least {len(probs)}, as many as "
             f"there are probabilities, got {num_tokens!r}"
         )
-    for width, certificate in enumerate(_tree_certificates(probs), 1):
+    nearest = probs + errors
+    nearest[0] = probs[0] - errors[0]  # below 0 at worst, and then no width is known
+    for width, certificate in enumerate(_tree_certificates(nearest), 1):
         if certificate > kl_budget:
             return width
     if not complete:

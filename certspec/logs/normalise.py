@@ -16,12 +16,13 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
+from certspec.certificates.written import FLOAT32_ERROR
 from certspec.errors import UnreadableInput
 from certspec.logs.findings import Finding, Findings
 from certspec.logs.position import Key, LoggedPosition, RawPosition
 from certspec.logs.stated import Stated
 
-__all__ = ["FLOAT32_ERROR", "Normaliser", "TemperatureGrid", "is_text"]
+__all__ = ["Normaliser", "TemperatureGrid", "is_text"]
 
 # Spacings of bfloat16 logits: one of 8 to 16 is a multiple of 1/16 (8 bits of mantissa).
 _GRIDS = (1.0 / 4.0, 1.0 / 8.0, 1.0 / 16.0, 1.0 / 32.0, 1.0 / 64.0)
@@ -107,9 +108,6 @@ def _fits(gaps: np.ndarray, sizes: np.ndarray, spacing: float) -> bool:
     slack = 2.5e-7 * sizes / spacing + 1e-6
     return bool((np.abs(steps - np.round(steps)) <= slack).mean() >= 0.95)
 
-
-# a float32 log-softmax of values down to -30 nats: half an ulp of the value, and of the normaliser
-FLOAT32_ERROR = 2e-6
 
 _FEW_DECIMALS = 5  # more are finer than what float32 leaves
 _FEW_DIGITS = 6  # significant ones, as C and C++ print a number; float32 has 7

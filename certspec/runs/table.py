@@ -383,7 +383,7 @@ def _draft_certificate(table: pa.Table) -> np.ndarray | None:
     from certspec.rules import StrictGreedy
 
     probs /= np.maximum(1.0, probs.sum(axis=1, keepdims=True))  # logs round; this certifies nothing
-    return np.asarray(drafter_certificate_from_top(probs, StrictGreedy()))
+    return np.asarray(drafter_certificate_from_top(probs, StrictGreedy(), abs_error=0.0))
 
 
 def _places(column: pa.ListArray) -> tuple[np.ndarray, np.ndarray]:

@@ -187,7 +187,7 @@ def test_a_rule_without_a_row_works_wherever_its_threshold_suffices(bare, rows):
         ),
         (
             lambda rule: cs.drafter_certificate_from_top(np.array([0.5, 0.3]), rule),
-            "drafter-side certificate",
+            "drafter-side certificate from below",
         ),
     ],
 )
