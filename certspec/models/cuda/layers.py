@@ -147,7 +147,7 @@ _PROGRAMS = 128
 
 _MAX_SPLIT = 4
 
-# of attention in all, six for each multiprocessor; each takes chunks in turn
+# of attention in all, each of which takes chunks in turn; a multiprocessor has room for three
 _ATTENDING = 768
 _JOINED = 32  # chunks that are joined at once
 
@@ -374,7 +374,8 @@ class Layers:
             BLOCK_S=CHUNK_SLOTS,
             DOUBLINGS=cache.doublings,
             num_warps=4,
-            num_stages=1,  # more of them, and fewer programs fit on a multiprocessor
+            # the next slots are on their way while these are computed with; wider ones have no room
+            num_stages=3 if b.queries.element_size() == 2 else 1,
             **self.chained,
         )
         join_kernel[(b.rows, g.num_heads)](

@@ -240,17 +240,11 @@ class RoundLayout:
         empty tree that is the only one."""
         passes = [_Pass(draft_rows, _DRAFT_ROOT, -1)] if self.levels else []
         for level in self.levels[1:]:
-            first = self.staged[level[0]]
-            masks = [self._staged_mask(node) for node in level]
-            # what all nodes of the level see counts as committed: those slots can be fetched early
-            shared = 0
-            while shared < first and all(mask >> shared & 1 for mask in masks):
-                shared += 1
             nodes = tuple(
-                _StagedNode(1 + self.staged[node], self.topology.depths[node], mask >> shared)
-                for node, mask in zip(level, masks, strict=True)
+                _StagedNode(1 + self.staged[node], self.topology.depths[node], self._mask(node))
+                for node in level
             )
-            passes.append(_Pass(draft_rows, nodes, 1 + shared))
+            passes.append(_Pass(draft_rows, nodes, 1))
         nodes = tuple(
             _StagedNode(1 + node, depth, self.ancestors[node] << 1 | 1)
             for node, depth in enumerate(self.topology.depths)
@@ -258,7 +252,7 @@ class RoundLayout:
         passes.append(_Pass(target_rows, (_TARGET_ROOT, *nodes), 0))
         return [each.entries() for each in passes]
 
-    def _staged_mask(self, node: int) -> int:
+    def _mask(self, node: int) -> int:
         return sum(
             1 << self.staged[above]
             for above in range(node + 1)

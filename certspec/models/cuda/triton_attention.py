@@ -19,7 +19,7 @@ import triton.language as tl
 
 from certspec.models.cuda import cache
 from certspec.models.cuda.triton_columns import COMMITTED, LIVE, SPAN_CACHE_ROW, SPAN_COLUMNS
-from certspec.models.cuda.triton_linear import begin, fetch_ahead
+from certspec.models.cuda.triton_linear import begin
 
 __all__ = ["chunk_kernel", "count_chunks", "find_chunk", "join_kernel"]
 
@@ -101,17 +101,7 @@ def chunk_kernel(
     real = r < nodes_per_row * GROUP
     d = tl.arange(0, HEAD_DIM)
     item = tl.program_id(0)
-    if CHAINED:  # the first of its chunks' slots that were filled by passes before
-        row = tl.sum((ends <= item).to(tl.int32), 0)
-        span = spans + tl.minimum(row, rows - 1) * SPAN_COLUMNS
-        number = tl.sum(tl.where(b == row, ends, 0), 0) - 1 - item
-        first, _ = find_chunk(tl.maximum(number, 0), BLOCK_S, DOUBLINGS)
-        page = tl.load(table + tl.load(span + SPAN_CACHE_ROW) * longest + first // PAGE)
-        s = first + tl.arange(0, BLOCK_S)
-        old = (kv_head * slots + page * PAGE + s % PAGE) * HEAD_DIM
-        old = tl.where((item < total) & (s < tl.load(span + COMMITTED)), old, -1)
-        fetch_ahead(keys, old, 0, HEAD_DIM, HEAD_DIM)
-        fetch_ahead(values, old, 0, HEAD_DIM, HEAD_DIM)
+    if CHAINED:
         tl.extra.cuda.gdc_wait()
     while item < total:
         row = tl.sum((ends <= item).to(tl.int32), 0)
