@@ -12,8 +12,9 @@ import numpy as np
 
 from certspec.certificates.pools import is_tensor
 
-__all__ = ["Mistake", "join_mistakes", "mistakes_in", "notes_on"]
+__all__ = ["PROBABILITIES", "Mistake", "join_mistakes", "mistakes_in", "notes_on"]
 
+PROBABILITIES = "holds probabilities (all >= 0, their sum 1), not logits: pass their logarithms"
 _SEEN = 64  # columns: a row of logits whose first ones all lie in [0, 1] is rare
 _ROWS_ON_DEVICE = 8  # from elsewhere than the CPU no more are fetched
 _WHOLE = 0.01  # how far from 1 rounding to 16 bits may leave the sum of probabilities
@@ -32,12 +33,12 @@ class Mistake:
         return f"{name}: row {self.row}{others} {self.what}"
 
 
-def notes_on(name: str, rows: Any, first_row: int = 0) -> tuple[str, ...]:
-    """What to say of ``rows``, (rows, vocab) finite or -inf, the first of which is row
-    ``first_row`` of all: ("target_logits: row 3 holds probabilities (...)",).
+def notes_on(name: str, rows: Any) -> tuple[str, ...]:
+    """What to say of ``rows``, (rows, vocab) finite or -inf: ("target_logits: row 3 holds
+    probabilities (...)",).
 
     Only rows whose first columns look like it are read in full; of a device's, the first eight."""
-    return tuple(mistake.note(name) for mistake in mistakes_in(rows, first_row))
+    return tuple(mistake.note(name) for mistake in mistakes_in(rows))
 
 
 def join_mistakes(blocks: Iterable[Mistake]) -> list[Mistake]:
@@ -50,7 +51,7 @@ def join_mistakes(blocks: Iterable[Mistake]) -> list[Mistake]:
 
 
 def mistakes_in(rows: Any, first_row: int = 0) -> list[Mistake]:
-    """What ``notes_on`` tells."""
+    """What ``notes_on`` tells; the first of the rows is row ``first_row`` of all."""
     on_cpu = not is_tensor(rows) or rows.device.type == "cpu"
     looked_at = rows if on_cpu else rows[:_ROWS_ON_DEVICE]
     if looked_at.shape[1] < 2 or not len(looked_at):
@@ -62,11 +63,7 @@ def mistakes_in(rows: Any, first_row: int = 0) -> list[Mistake]:
         return []
     mistakes = []
     for candidates, is_so, what in (
-        (
-            within,
-            _are_probabilities,
-            "holds probabilities (all >= 0, their sum 1), not logits: pass their logarithms",
-        ),
+        (within, _are_probabilities, PROBABILITIES),
         (flat, _is_flat, "has the same logit in every column: it says nothing about any token"),
     ):
         found = [

@@ -111,6 +111,7 @@ def _fits(gaps: np.ndarray, sizes: np.ndarray, spacing: float) -> bool:
 
 _FEW_DECIMALS = 5  # more are finer than what float32 leaves
 _FEW_DIGITS = 6  # significant ones, as C and C++ print a number; float32 has 7
+_WHOLE_BY_CHANCE = 1e-5  # of lists of many digits, so few are of whole numbers
 _LEAST_DIGITS = 3  # that a file is taken to have: of fewer, its other decimals are 0
 _MANTISSAS = (8, 11)  # bits of bfloat16 and float16, in which some servers take their log-softmax
 _FLOAT32 = struct.Struct("f")
@@ -148,6 +149,7 @@ class Normaliser:
         self._num_pairs = self._num_whole_pairs = 0  # lists of two entries; those of mass 1
         self._first_processed = ""
         self.grid = TemperatureGrid()
+        self._num_whole = self._num_zeros = 0  # lists of whole numbers; 0.0s not taken for them
         self._full_precision = False  # once a list of many digits was read
         self._has_fractions = False  # once a value of few digits was no whole number
 
@@ -298,8 +300,9 @@ class Normaliser:
 
     def finish(self) -> None:
         """Judge the file as a whole, once all positions are read: UnreadableInput where most lists
-        look processed or of another distribution than their chosen tokens, or all are of whole
-        numbers; a finding with the file's temperature where some look processed."""
+        look processed or of another distribution than their chosen tokens, or where whole numbers
+        are all that it holds or lie among many digits; a finding with the file's temperature where
+        some look processed."""
         if self._first_apart is not None and 2 * self._num_apart > self._num_compared:
             raise self._first_apart
         if self._num_read and not (self._full_precision or self._has_fractions):
@@ -307,6 +310,12 @@ class Normaliser:
                 f"{self.name}: every logprob is a whole number, as rounding leaves them, or 0, as "
                 "temperature 0 or top-k 1 do: such a log says nothing about the model; ask the "
                 "server for raw logprobs of several tokens"
+            )
+        if self._num_zeros and self._num_whole > 1 + _WHOLE_BY_CHANCE * self._num_judged:
+            raise UnreadableInput(
+                f"{self.name}: {self._num_whole:,} lists hold whole numbers only, as rounding "
+                "leaves them, beside lists of many digits: expected the log of one server; import "
+                "each server's by itself"
             )
         if 2 * self._num_whole_pairs > self._num_pairs:
             share = f"{self._num_whole_pairs:,} of {self._num_pairs:,} lists of two entries"
@@ -435,7 +444,7 @@ class Normaliser:
         if apart:
             return len(order)
         if len(order) == 1:
-            return int(math.exp(logprobs[0]) > 0.5 + error)
+            return int(math.exp(logprobs[0] - error) > 0.5)
         if logprobs[-1] < logprobs[-2]:
             self._note(raw, Finding.CHOSEN_BEYOND)
             return len(order) - 1
@@ -520,7 +529,8 @@ class Normaliser:
             position.logprobs.append(chosen)
             position.keys.append(key)
             position.texts.append(raw.chosen.text)
-            position.error = max(position.error, self._rounding([chosen]) + self._sum_error_of(raw))
+            rounding = self._rounding(position.logprobs)  # it is as exact as the list beside it
+            position.error = max(position.error, rounding + self._sum_error_of(raw))
 
     def _note_apart(
         self, raw: RawPosition, position: LoggedPosition, chosen: float, listed: float
@@ -596,10 +606,15 @@ class Normaliser:
         if logprobs[-1] < 0.0 and not _has_few_digits(logprobs[-1]):
             self._full_precision = True
             return FLOAT32_ERROR
-        self._has_fractions |= not all(map(float.is_integer, logprobs))
+        is_whole, is_zero = all(map(float.is_integer, logprobs)), not any(logprobs)
+        self._has_fractions |= not is_whole
+        self._num_whole += is_whole and not is_zero
+        # a 0.0 beside lists of many digits is one of theirs, unless the file holds whole numbers
+        least = int(is_zero and self._full_precision)
+        self._num_zeros += least
         errors = [
             0.5 * 10.0**-decimals
-            for decimals in range(1, _FEW_DECIMALS + 1)  # a 0.0 has the one that it shows
+            for decimals in range(least, _FEW_DECIMALS + 1)
             if all(_is_rounded(value, decimals) for value in logprobs)
         ][:1]
         size = -min(logprobs)

@@ -127,7 +127,7 @@ def logprobs(logits: np.ndarray, how: Writing, *, sequential: bool = False) -> n
         bits = values.astype(np.float32).view(np.uint32)
         bits = (bits + 0x7FFF + ((bits >> 16) & 1)) & np.uint32(0xFFFF0000)
         values = np.where(np.isfinite(values), bits.view(np.float32), values).astype(np.float64)
-    decimals = how.rng.choice([1, 2, 5, 9]) if how.mixes else how.decimals
+    decimals = how.rng.choice([0, 1, 2, 5, 9]) if how.mixes else how.decimals
     if how.digits is not None:
         values = np.array([float(f"{value:.{how.digits}g}") for value in values])
     elif decimals is not None:

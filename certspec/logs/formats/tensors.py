@@ -12,7 +12,7 @@ from zipfile import BadZipFile
 
 import numpy as np
 
-from certspec.certificates.mistakes import notes_on
+from certspec.certificates.mistakes import PROBABILITIES, mistakes_in
 from certspec.errors import UnreadableInput
 from certspec.logs.findings import Finding, Findings
 from certspec.logs.position import LoggedPosition
@@ -31,7 +31,8 @@ def tensor_positions(path: Path, findings: Findings) -> Iterator[LoggedPosition]
 
     A file of generate()'s tuple holds (batch, vocab) arrays, one a step, in order. Only arrays of
     floating-point numbers are logits: token ids may stand beside them. Raises UnreadableInput
-    naming file, array and row, also where two arrays differ in width: one of them is no logits."""
+    naming file, array and row, also where two arrays differ in width (one of them is no logits) and
+    where all rows of an array turn out to be probabilities."""
     sequence, first, said = 0, ("", 0), False
     for name, rows_of in _arrays(path):
         if any(
@@ -41,7 +42,7 @@ def tensor_positions(path: Path, findings: Findings) -> Iterator[LoggedPosition]
                 f"{path}: array {name!r} holds what logits processors left (temperature, top-k, "
                 "top-p); save generate(output_logits=True).logits instead"
             )
-        where = f"{path}: array {name!r}"
+        where, num_rows, num_probs = f"{path}: array {name!r}", 0, 0
         for rows in rows_of:
             for start in range(0, len(rows), _ROWS_AT_ONCE):
                 chunk = np.asarray(rows[start : start + _ROWS_AT_ONCE], dtype=np.float64)
@@ -52,10 +53,18 @@ def tensor_positions(path: Path, findings: Findings) -> Iterator[LoggedPosition]
                         f"{chunk.shape[1]}"
                     )
                 yield from _positions(chunk, where, start, sequence, findings)
-                for note in () if said else notes_on(where, chunk, start):
-                    findings.note(Finding.SURELY_A_MISTAKE, note)
+                found = mistakes_in(chunk, start)
+                num_rows += len(chunk)
+                num_probs += sum(each.count for each in found if each.what == PROBABILITIES)
+                for mistake in () if said else found:
+                    findings.note(Finding.SURELY_A_MISTAKE, mistake.note(where))
                     said = True
             sequence += len(rows) > 0
+        if num_rows and num_probs == num_rows:
+            raise UnreadableInput(
+                f"{where}: expected logits, got probabilities: in each of its {num_rows:,} rows "
+                "all are >= 0 and their sum is 1; save their logarithms"
+            )
     if not sequence:
         raise UnreadableInput(
             f"{path}: expected an array of floating-point logits of 2 or 3 dimensions with at "

@@ -282,12 +282,12 @@ def test_few_decimals_widen_the_error_of_every_value(tmp_path):
         positions[0].error == pytest.approx(0.005 + FLOAT32_ERROR)
         and findings.counts[Finding.COARSE_DECIMALS] == 1
     )
-    # one value is rounded like many; a 0.0 has one decimal, whatever stands before or after it
-    for alone in ([-0.51, 0.0], [0.0, -0.51], [-0.512345678, 0.0]):
+    # one value is rounded like many; a 0.0 has no decimal, beside lists of many digits it has one
+    for alone, error in (([-0.51, 0.0], 0.5), ([0.0, -0.51], 0.5), ([-0.512345678, 0.0], 0.05)):
         rows = np.array([[value, -np.inf] for value in alone])
         positions, _ = read(written.save(tmp_path / "one.json", written.sglang(rows, depth=1)))
         errors = dict(zip(alone, (position.error for position in positions), strict=True))
-        assert errors[0.0] == pytest.approx(0.05, rel=1e-3)
+        assert errors[0.0] == pytest.approx(error, rel=1e-3)
         assert errors.get(-0.51, 0.005) == pytest.approx(0.005, rel=1e-3)
     # significant digits, as C++ prints six of them
     rows = np.array([[-0.00123457, -6.70012, -12.3457], [-0.00123, -6.7, -12.3]])
@@ -300,7 +300,27 @@ def test_a_log_of_whole_numbers_is_refused(tmp_path):
     with pytest.raises(cs.UnreadableInput, match="every logprob is a whole number"):
         read(written.save(tmp_path / "s.json", written.sglang(rows, depth=3)))
     rows[1, 1] = -9.5
-    read(written.save(tmp_path / "t.json", written.sglang(rows, depth=3)))
+    positions, _ = read(written.save(tmp_path / "t.json", written.sglang(rows, depth=3)))
+    # a server that writes whole numbers may have made the first list alone
+    assert [each.error for each in positions] == pytest.approx([0.5, 0.05], rel=1e-3)
+
+
+def test_a_log_of_whole_numbers_and_of_many_digits_is_of_two_servers(tmp_path):
+    rows = np.array([[-0.512345678], [0.0], [-1.0], [-2.0]])
+    logs = [written.sglang(rows[:length], depth=1) for length in (3, 4)]
+    read(written.save(tmp_path / "chance.json", logs[0]))
+    with pytest.raises(cs.UnreadableInput, match=r"2 lists hold whole.*of one server"):
+        read(written.save(tmp_path / "two.json", logs[1]))
+    positions, _ = read(written.save(tmp_path / "no zero.json", written.sglang(rows[::2], depth=1)))
+    assert [each.error for each in positions] == pytest.approx([2e-6, 0.5], rel=1e-3)
+
+
+def test_a_chosen_token_behind_its_list_is_as_exact_as_the_list(tmp_path):
+    row = np.array([-0.512345678, -1.012345678, -9.0])
+    log = written.sglang([row], depth=2)
+    log["meta_info"]["output_token_logprobs"][0] = [-9.0, 2, None]
+    [position], _ = read(written.save(tmp_path / "s.json", log))
+    assert position.chosen == 2 and position.error == pytest.approx(FLOAT32_ERROR)
 
 
 @pytest.mark.parametrize("temperature, named", [(1.0, 1.0), (0.7, 0.7), (1.3, 1.3), (0.3, 0.6)])

@@ -163,3 +163,24 @@ def test_rows_that_are_surely_no_logits_are_said_once(tmp_path, make, what):
     assert findings.counts[Finding.SURELY_A_MISTAKE] == 1
     assert what in findings.first_seen[Finding.SURELY_A_MISTAKE]
     assert "array 'logits': row 100 (and 27 more) " in findings.first_seen[Finding.SURELY_A_MISTAKE]
+
+
+def _probabilities(kind):
+    import torch
+
+    return torch.from_numpy(LOGITS).double().softmax(1).to(kind)
+
+
+@pytest.mark.parametrize("kind", ["float32", "float16", "bfloat16"])
+def test_an_array_of_probabilities_is_refused(tmp_path, kind):
+    """Taken for logits, their certificates would be those of a nearly uniform law."""
+    import torch
+
+    torch.save({"logits": _probabilities(getattr(torch, kind))}, tmp_path / "log.pt")
+    with pytest.raises(cs.UnreadableInput, match=r"'logits': expected logits, got prob.* 5 rows"):
+        list(read_log(tmp_path / "log.pt"))
+    np.savez(tmp_path / "log.npz", logits=_probabilities(torch.float32).numpy(), more=LOGITS)
+    with pytest.raises(cs.UnreadableInput, match="'logits': expected logits, got probabilities"):
+        list(read_log(tmp_path / "log.npz"))
+    np.savez(tmp_path / "ok.npz", logits=np.log(_probabilities(torch.float32).numpy()))
+    assert len(list(read_log(tmp_path / "ok.npz"))) == 5
