@@ -3,9 +3,12 @@ takes (``certspec.decoding.calibration``)."""
 
 from __future__ import annotations
 
+import hashlib
 import itertools
 import json
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -29,6 +32,8 @@ from certspec.runs.writing import require_writable, write_atomically
 from certspec.studies.waiting import compiling, waiting
 
 if TYPE_CHECKING:
+    from certspec.decoding.calibration import GreedySteps
+    from certspec.runs.kept_steps import KeptSteps
     from certspec.scoring.prompts import PromptFile
 
 __all__ = ["command"]
@@ -101,40 +106,28 @@ def command(
 
     prompts = PromptFile.check(prompts_path or BUNDLED_PROMPTS)
     pair = load_chosen_pair(PairOptions(**models))
-    from certspec.decoding.calibration import calibrate, measure_costs, pass_costs
+    from certspec.decoding.calibration import measure_costs, profile_from_steps, require_calibration
     from certspec.decoding.profiles import profile_json
 
+    require_calibration(pair, alpha, width, costs)
     ids = _token_ids(pair, prompts, limit)
-    if costs_path is not None:
-        with waiting("timing passes"), compiling():
-            passes = pass_costs(pair, ids[0])
-        text = json.dumps(passes, indent=1)
-        write_atomically(costs_path, text + "\n")
-        if out is None and as_json:
-            click.echo(text)
-        verify = ", ".join(f"{count}: {ms:.2f}" for count, ms in passes["verify_ms"].items())
-        click.echo(
-            f"{costs_path}: a draft pass {passes['draft_step_ms']:.2f} ms; target passes by "
-            f"positions, ms: {verify} ({passes['engine']})",
-            err=as_json,
-        )
     if out is None:
+        if costs_path is not None:
+            _write_costs(pair, ids[0], costs_path, as_json=as_json, alone=True)
         return
-    if costs is None:
-        with waiting("timing rounds"), compiling():
-            costs = measure_costs(pair, ids, batch_size)
-    with ended_by_interrupts("stopped"), ProgressBar("calibrat", "prompts") as bar, compiling():
-        bar.start(len(ids))
-        profile = calibrate(
-            pair,
-            ids,
-            alpha=alpha,
-            max_new_tokens=max_new_tokens,
-            width=width,
-            costs=costs,
-            on_advance=bar.advance,
-        )
-    profile.save(out)
+    with _kept_steps(pair, ids, out, max_new_tokens=max_new_tokens, width=width) as kept:
+        # what can be gone on with comes first, what is timed in one go last
+        steps = _measured_steps(pair, ids, max_new_tokens, width, kept)
+        with ended_by_interrupts(_stopped(kept)):
+            if costs_path is not None:
+                _write_costs(pair, ids[0], costs_path, as_json=as_json)
+            if costs is None:
+                with waiting("timing rounds"), compiling():
+                    costs = measure_costs(pair, ids, batch_size)
+            profile = profile_from_steps(steps, pair.name, alpha, costs)
+            profile.save(out)
+        if kept is not None:
+            kept.remove()
     if as_json:
         click.echo(profile_json(profile))
         return
@@ -146,6 +139,72 @@ def command(
     click.echo(
         f"draft pass {profile.draft_cost:.3f}, verified node {profile.node_cost:.3f} of a target "
         f"pass; simulated rate {profile.rate:.3f} tokens in its time"
+    )
+
+
+@contextmanager
+def _kept_steps(
+    pair: Any, ids: list[list[int]], out: Path, **settings: int
+) -> Iterator[KeptSteps | None]:
+    """The folder beside ``out`` that holds the steps until the profile is there, held for this
+    process. It is gone on with where all that its steps depend on is the same."""
+    from certspec.models.choice import chosen_engine
+    from certspec.runs.kept_steps import KeptSteps
+    from certspec.runs.shards import Shard
+    from certspec.scoring.provenance import pair_facts, session_facts
+
+    kept = KeptSteps.beside(out)
+    if kept is None:
+        yield None
+        return
+    with waiting("hashing the weights", at_once=False):
+        facts = pair_facts(pair, chosen_engine(pair)[0])
+    facts["generation_config"] = json.loads(pair.target.generation_config.to_json_string())
+    facts["prompts_sha256"] = hashlib.sha256(json.dumps(ids).encode()).hexdigest()
+    facts |= {"num_prompts": len(ids), **settings}
+    with kept.working(Shard(), facts, session_facts(pair.device)):
+        if kept.parts():
+            click.echo(f"going on with the steps in {kept.path}", err=True)
+        yield kept
+
+
+def _measured_steps(
+    pair: Any, ids: list[list[int]], max_new_tokens: int, width: int, kept: KeptSteps | None
+) -> GreedySteps:
+    from certspec.decoding.calibration import greedy_steps
+
+    with (
+        ended_by_interrupts(_stopped(kept)),
+        ProgressBar("calibrat", "prompts") as bar,
+        compiling(),
+    ):
+        bar.start(len(ids))
+        return greedy_steps(pair, ids, max_new_tokens, width, bar.advance, kept)
+
+
+def _stopped(kept: KeptSteps | None) -> str:
+    if kept is None:
+        return "stopped"
+    return f"stopped; finished steps are kept in {kept.path}. The same command goes on from there."
+
+
+def _write_costs(
+    pair: Any, prompt: list[int], path: Path, *, as_json: bool, alone: bool = False
+) -> None:
+    """Time passes into the file ``path``; ``alone``: they are all that was asked for."""
+    from certspec.decoding.calibration import pass_costs
+
+    with waiting("timing passes"), compiling():
+        passes = pass_costs(pair, prompt)
+    text = json.dumps(passes, indent=1)
+    write_atomically(path, text + "\n")
+    if alone and as_json:
+        click.echo(text)
+    verify = ", ".join(f"{count}: {ms:.2f}" for count, ms in passes["verify_ms"].items())
+    click.echo(
+        f"{path}: a draft pass {passes['draft_step_ms']:.2f} ms; target passes by "
+        f"positions, ms: {verify} ({passes['engine']})",
+        err=as_json,
     )
 
 

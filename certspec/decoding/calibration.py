@@ -35,6 +35,7 @@ from certspec.rules import as_real
 if TYPE_CHECKING:
     from certspec.models.pairs import Pair
     from certspec.models.runner import ModelRunner
+    from certspec.runs.kept_steps import KeptSteps
 
 __all__ = [
     "GreedySteps",
@@ -43,6 +44,8 @@ __all__ = [
     "greedy_steps",
     "measure_costs",
     "pass_costs",
+    "profile_from_steps",
+    "require_calibration",
     "simulate_chain",
     "tuned_rate",
 ]
@@ -75,41 +78,73 @@ def greedy_steps(
     max_new_tokens: int = 128,
     width: int = 4,
     on_advance: Callable[[int], Any] | None = None,
+    kept: KeptSteps | None = None,
 ) -> GreedySteps:
     """Run the target greedily over ``prompts`` and read the draft's rows along its answers, one
-    pass a prompt."""
-    import torch
-
-    from certspec.certificates.certify import certify
-
+    pass a prompt. Steps that ``kept`` holds are not measured again, and it holds those that are."""
     ids = prompt_token_ids(prompts, pair.tokenizer, pair.num_tokens)
     limit = context_limit(pair.target)
     for index, prompt in enumerate(ids):  # all of them before the first is answered
         prompt_stopping(index, len(prompt), max_new_tokens, limit, frozenset())
-    parts: dict[str, list[Any]] = {"prompt": [], "top": [], "rank": [], "kl": []}
     with chosen_runners(pair) as (target, _, _, _):
         # rows of a batch share a pass, so that drafts would only make it longer; transformers runs
         # one row at a time
         draft_length = 4 if isinstance(target, BoundedRunner) and target.max_batch == 1 else 0
-    for start in range(0, len(ids), _CHUNK):
+    parts: list[dict[str, np.ndarray]] = []
+    for number, start in enumerate(range(0, len(ids), _CHUNK)):
         chunk = ids[start : start + _CHUNK]
-        answers = generate(
-            pair, chunk, draft_length=draft_length, max_new_tokens=max_new_tokens, batch_size=_CHUNK
-        ).sequences
-        with chosen_runners(pair) as (target, draft, _, _), torch.inference_mode():
-            for index, (prompt, answer) in enumerate(zip(chunk, answers, strict=True), start):
-                rows = [_rows_along(runner, prompt, answer) for runner in (target, draft)]
-                for row, token in zip(rows[1], answer, strict=True):
-                    best, probs = top_probs(row, width + 1)
-                    parts["top"].append(np.minimum(probs, 1.0))
-                    parts["rank"].append(best.index(token) if token in best[:width] else width + 1)
-                parts["kl"] += certify(rows[0], rows[1], ()).kl.tolist()
-                parts["prompt"] += [index] * len(answer)
-                if on_advance is not None:
-                    on_advance(1)
-    if not parts["rank"]:
+        columns = None if kept is None else kept.read(number)
+        if columns is None:
+            answers = generate(
+                pair,
+                chunk,
+                draft_length=draft_length,
+                max_new_tokens=max_new_tokens,
+                batch_size=_CHUNK,
+            ).sequences
+            columns = _columns_along(pair, chunk, answers, start, width, on_advance)
+            if kept is not None:
+                kept.write(number, columns)
+        elif on_advance is not None:
+            on_advance(len(chunk))
+        parts.append(columns)
+    if not parts:
         raise InvalidArgument("prompts: expected at least one, got none")
-    return GreedySteps(*(np.array(parts[name]) for name in ("prompt", "top", "rank", "kl")))
+    joined = {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
+    top = np.column_stack([joined[f"top_{place}"] for place in range(width + 1)])
+    return GreedySteps(joined["prompt"], top, joined["rank"], joined["kl"])
+
+
+def _columns_along(
+    pair: Pair,
+    prompts: Sequence[Sequence[int]],
+    answers: Sequence[Sequence[int]],
+    first: int,
+    width: int,
+    on_advance: Callable[[int], Any] | None,
+) -> dict[str, np.ndarray]:
+    """The fields of ``GreedySteps``, of ``top`` a column each, for prompts ``first`` and following
+    ones."""
+    import torch
+
+    from certspec.certificates.certify import certify
+
+    prompt_of, top, rank, kl = [], [], [], []
+    with chosen_runners(pair) as (target, draft, _, _), torch.inference_mode():
+        for index, (prompt, answer) in enumerate(zip(prompts, answers, strict=True), first):
+            rows = [_rows_along(runner, prompt, answer) for runner in (target, draft)]
+            for row, token in zip(rows[1], answer, strict=True):
+                best, probs = top_probs(row, width + 1)
+                top.append(np.minimum(probs, 1.0))
+                rank.append(best.index(token) if token in best[:width] else width + 1)
+            kl += certify(rows[0], rows[1], ()).kl.tolist()
+            prompt_of += [index] * len(answer)
+            if on_advance is not None:
+                on_advance(1)
+    by_place = np.array(top).T
+    return {"prompt": np.array(prompt_of), "rank": np.array(rank), "kl": np.array(kl)} | {
+        f"top_{place}": column for place, column in enumerate(by_place)
+    }
 
 
 def _rows_along(runner: ModelRunner, prompt: Sequence[int], answer: Sequence[int]) -> Any:
@@ -384,11 +419,22 @@ def calibrate(
         (16, 4)
         >>> fox = cs.generate(pair, "A fox.", draft_length=cs.Adaptive(profile), max_new_tokens=8)
     """
+    require_calibration(pair, alpha, width, costs)
+    size = positive_count("batch_size", batch_size)
+    callables("on_advance", on_advance, many=False)
+    ids = prompt_token_ids(prompts, pair.tokenizer, pair.num_tokens)
+    steps = greedy_steps(pair, ids, max_new_tokens, width, on_advance)
+    return profile_from_steps(steps, pair.name, alpha, costs or measure_costs(pair, ids, size))
+
+
+def require_calibration(
+    pair: Pair, alpha: float, width: int, costs: tuple[float, float] | None
+) -> None:
+    """InvalidArgument, before anything is measured, for what ``calibrate`` does not take."""
     require_models(pair)
     if not 0.0 < as_real(alpha) < 1.0:
         raise InvalidArgument(f"alpha: expected a number between 0 and 1, got {alpha!r}")
-    width, size = positive_count("width", width), positive_count("batch_size", batch_size)
-    if width >= pair.num_tokens:
+    if positive_count("width", width) >= pair.num_tokens:
         raise InvalidArgument(
             f"width: expected less than {pair.num_tokens}, the pair's tokens, got {width}"
         )
@@ -398,10 +444,6 @@ def calibrate(
         and all(0.0 <= as_real(cost) < math.inf for cost in costs)
     ):
         raise InvalidArgument(f"costs: expected None or two numbers of at least 0, got {costs!r}")
-    callables("on_advance", on_advance, many=False)
-    ids = prompt_token_ids(prompts, pair.tokenizer, pair.num_tokens)
-    steps = greedy_steps(pair, ids, max_new_tokens, width, on_advance)
-    return profile_from_steps(steps, pair.name, alpha, costs or measure_costs(pair, ids, size))
 
 
 def profile_from_steps(

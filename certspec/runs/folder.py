@@ -8,7 +8,7 @@ import json
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -21,7 +21,7 @@ from certspec.runs.writing import appearing_whole, utf8, write_atomically
 
 __all__ = ["RunFolder", "RunOutcome", "require_same"]
 
-FORMAT = "certspec-run"
+_ANOTHER = "pass another folder with --out"
 
 
 @dataclass(frozen=True)
@@ -40,6 +40,9 @@ class RunFolder:
 
     A part appears under its final name only when it is complete and on disk, so a run killed at any
     moment leaves whole parts and possibly one temporary file, which the next run removes."""
+
+    format: ClassVar[str] = "certspec-run"
+    remedy: ClassVar[str] = _ANOTHER  # for a run that this folder holds no place for
 
     def __init__(self, path: str | Path) -> None:
         self.path = Path(path)
@@ -70,8 +73,8 @@ class RunFolder:
             ) from error
         except (OSError, ValueError, RecursionError) as error:
             raise UnreadableInput(f"{self.manifest_path}: {error}") from error
-        if not isinstance(manifest, dict) or manifest.get("format") != FORMAT:
-            raise UnreadableInput(f"{self.manifest_path}: expected the manifest of a {FORMAT}")
+        if not isinstance(manifest, dict) or manifest.get("format") != self.format:
+            raise UnreadableInput(f"{self.manifest_path}: expected the manifest of a {self.format}")
         if manifest.get("schema_version") != SCHEMA_VERSION:
             raise UnreadableInput(
                 f"{self.manifest_path}: expected schema version {SCHEMA_VERSION}, got "
@@ -103,8 +106,7 @@ class RunFolder:
             if not self.manifest_path.exists():
                 if self.parts():
                     raise RunMismatch(
-                        f"{self.path}: holds parts of a run but no manifest.json; pass another "
-                        "folder"
+                        f"{self.path}: holds parts of a run but no manifest.json; {self.remedy}"
                     )
                 self._write_manifest(
                     {"settings": dict(settings), "sessions": [dict(session)], **notes}
@@ -112,7 +114,7 @@ class RunFolder:
                 return False
             manifest = self.manifest()
             written = json.loads(utf8(json.dumps(settings, ensure_ascii=False)))
-            require_same(manifest["settings"], written, self.path)
+            require_same(manifest["settings"], written, self.path, self.remedy)
             if dict(session) not in manifest["sessions"]:
                 manifest["sessions"].append(dict(session))
                 self._write_manifest(manifest)
@@ -169,7 +171,7 @@ class RunFolder:
         marker = self._marker
         if not self.manifest_path.exists() and self.parts() and not marker.exists():
             raise RunMismatch(
-                f"{self.path}: holds parts of a run but no manifest.json; pass another folder"
+                f"{self.path}: holds parts of a run but no manifest.json; {self.remedy}"
             )
         try:
             marker.touch()
@@ -252,20 +254,19 @@ class RunFolder:
         return self._held(".lock-manifest", exclusive=True, wait=True)
 
     def _write_manifest(self, content: Mapping[str, Any]) -> None:
-        ordered = {"format": FORMAT, "schema_version": SCHEMA_VERSION, **content}
+        ordered = {"format": self.format, "schema_version": SCHEMA_VERSION, **content}
         write_atomically(
             self.manifest_path, json.dumps(ordered, indent=2, ensure_ascii=False) + "\n"
         )
 
 
-def require_same(kept: Mapping[str, Any], wanted: Mapping[str, Any], path: Path) -> None:
+def require_same(
+    kept: Mapping[str, Any], wanted: Mapping[str, Any], path: Path, remedy: str = _ANOTHER
+) -> None:
     """Raise RunMismatch, naming each setting that differs between a run and what is wanted."""
     differing = [name for name in sorted({*kept, *wanted}) if kept.get(name) != wanted.get(name)]
     if differing:
         facts = "; ".join(
             f"{name}: there {kept.get(name)!r}, here {wanted.get(name)!r}" for name in differing
         )
-        raise RunMismatch(
-            f"{path}: holds a run made with other settings ({facts}); pass another folder with "
-            "--out"
-        )
+        raise RunMismatch(f"{path}: holds a run made with other settings ({facts}); {remedy}")

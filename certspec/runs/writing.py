@@ -1,5 +1,5 @@
 """How files are written: whole or not at all. A process that is killed, a full disk or Ctrl-C
-leaves what was there before."""
+leaves what was there before; what a killed one had half written goes with the next writing."""
 
 from __future__ import annotations
 
@@ -89,5 +89,28 @@ def appearing_whole(path: Path) -> Iterator[BinaryIO]:
         except BaseException:
             temporary.unlink(missing_ok=True)
             raise
+        _remove_temporaries_of_killed(path)
     except OSError as error:
         raise CertspecError(f"{path}: could not write: {error.strerror or error}") from error
+
+
+def _remove_temporaries_of_killed(path: Path) -> None:
+    """Remove what processes that are no longer there left of ``path``."""
+    if os.name != "posix":  # nothing asks there whether a process lives without ending it
+        return
+    begins = f".{path.name[:_NAME_LETTERS]}."
+    with contextlib.suppress(OSError):  # what was to be written is there
+        for name in os.listdir(path.parent):
+            owner = name.removeprefix(begins).removesuffix(".tmp")
+            if name == f"{begins}{owner}.tmp" and owner.isdecimal() and not _lives(int(owner)):
+                path.with_name(name).unlink(missing_ok=True)
+
+
+def _lives(process: int) -> bool:
+    try:
+        os.kill(process, 0)
+    except ProcessLookupError:
+        return False
+    except (OSError, OverflowError):  # somebody else's; no process has such a number
+        return True
+    return True

@@ -16,7 +16,9 @@ __all__ = [
     "file_sha256",
     "kernel_hashes",
     "kernels_sha256",
+    "pair_facts",
     "session_facts",
+    "spread_of",
     "tokenizer_sha256",
     "weights_sha256",
 ]
@@ -94,4 +96,39 @@ def session_facts(device: Any) -> dict[str, Any]:
         "versions": {"python": platform.python_version(), **versions},
         "device_name": name,
         "threads": torch.get_num_threads(),
+    }
+
+
+def pair_facts(pair: Any, engine: str) -> dict[str, Any]:
+    """What decides a pair's numbers, as JSON values; what was made with one pair is not gone on
+    with by another."""
+    return {
+        "certspec": certspec_version(),
+        "target": _model_facts(pair.target),
+        "draft": _model_facts(pair.draft) if pair.draft is not None else None,
+        "tokenizer_sha256": tokenizer_sha256(pair.tokenizer),
+        "num_tokens": int(pair.num_tokens),
+        "engine": engine,  # another one may round a logit's last bits otherwise
+        "device": pair.device.type,  # ranks and sessions may each take another card of a kind
+        "kernels_sha256": kernels_sha256(),
+        **spread_of(pair.target),
+    }
+
+
+def spread_of(model: Any) -> dict[str, Any]:
+    """How a model is spread over devices or processes, which may change its last bits; nothing for
+    a whole one."""
+    devices = getattr(model, "hf_device_map", None)
+    if devices is not None and len(set(devices.values())) > 1:
+        return {"device_map": {name: str(device) for name, device in devices.items()}}
+    tensors = [parameter for parameter in model.parameters() if hasattr(parameter, "full_tensor")]
+    return {"tensor_parallel": int(tensors[0].device_mesh.size())} if tensors else {}
+
+
+def _model_facts(model: Any) -> dict[str, Any]:
+    return {
+        "id": str(getattr(model, "name_or_path", "") or type(model).__name__),
+        "dtype": str(model.dtype).removeprefix("torch."),
+        "num_parameters": int(model.num_parameters()),
+        "weights_sha256": weights_sha256(model),
     }

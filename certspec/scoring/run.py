@@ -20,14 +20,7 @@ from certspec.runs.shards import Shard
 from certspec.scoring.batches import plan_batches
 from certspec.scoring.greedy import GreedyLimits, score_batch
 from certspec.scoring.prompts import PromptFile
-from certspec.scoring.provenance import (
-    certspec_version,
-    kernel_hashes,
-    kernels_sha256,
-    session_facts,
-    tokenizer_sha256,
-    weights_sha256,
-)
+from certspec.scoring.provenance import kernel_hashes, pair_facts, session_facts, spread_of
 
 if TYPE_CHECKING:
     from certspec.models.runner import ModelRunner
@@ -157,7 +150,7 @@ def scoring_engine(pair: Any) -> tuple[str, tuple[str, ...]]:
 def _reason_for_transformers(model: Any) -> str | None:
     if model.device.type != "cpu":
         return f"on {model.device.type}, where scoring has no engine of its own"
-    return "spread over devices" if _spread(model) else reason_for_transformers(model)
+    return "spread over devices" if spread_of(model) else reason_for_transformers(model)
 
 
 def scoring_runners(pair: Any, *, target_alone: bool = False) -> tuple[Any, Any | None, str]:
@@ -203,14 +196,7 @@ def _fixed_settings(
 ) -> dict[str, Any]:
     """The settings that decide a run's rows, as JSON values."""
     return {
-        "certspec": certspec_version(),
-        "target": _model_facts(pair.target),
-        "draft": _model_facts(pair.draft) if pair.draft is not None else None,
-        "tokenizer_sha256": tokenizer_sha256(pair.tokenizer),
-        "num_tokens": int(pair.num_tokens),
-        "engine": engine,  # another one may round a logit's last bits otherwise
-        "device": pair.device.type,  # ranks and sessions may each take another card of a kind
-        "kernels_sha256": kernels_sha256(),
+        **pair_facts(pair, engine),
         "prompts_sha256": prompts.sha256,
         "rules": [rule.label for rule in settings.rules],
         "steps": settings.steps,
@@ -220,24 +206,4 @@ def _fixed_settings(
         "context": limits.context,
         "eos_ids": sorted(limits.eos_ids),
         **({"reach": True} if settings.reach else {}),
-        **_spread(pair.target),
-    }
-
-
-def _spread(model: Any) -> dict[str, Any]:
-    """How a model is spread over devices or processes, which may change its last bits; nothing for
-    a whole one."""
-    devices = getattr(model, "hf_device_map", None)
-    if devices is not None and len(set(devices.values())) > 1:
-        return {"device_map": {name: str(device) for name, device in devices.items()}}
-    tensors = [parameter for parameter in model.parameters() if hasattr(parameter, "full_tensor")]
-    return {"tensor_parallel": int(tensors[0].device_mesh.size())} if tensors else {}
-
-
-def _model_facts(model: Any) -> dict[str, Any]:
-    return {
-        "id": str(getattr(model, "name_or_path", "") or type(model).__name__),
-        "dtype": str(model.dtype).removeprefix("torch."),
-        "num_parameters": int(model.num_parameters()),
-        "weights_sha256": weights_sha256(model),
     }

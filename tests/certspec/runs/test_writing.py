@@ -267,3 +267,20 @@ def test_what_is_raised_inside_leaves_nothing(tmp_path: Path) -> None:
         stream.write(b"half")
         raise ValueError("inside")
     assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.skipif(os.name != "posix", reason="asks which processes live")
+def test_what_a_killed_writer_left_goes_with_the_next_writing(tmp_path: Path) -> None:
+    ended = subprocess.Popen([sys.executable, "-c", ""])
+    ended.wait()
+    others = [f".page.html.{os.getppid()}.tmp", ".page.html.x.tmp", ".page.html.tmp"]
+    others += [f".page.{ended.pid}.tmp", ".page.html.1" + "0" * 30 + ".tmp"]
+    for name in (f".page.html.{ended.pid}.tmp", *others):
+        (tmp_path / name).touch()
+    write_atomically(tmp_path / "page.html", "new")
+    assert sorted(each.name for each in tmp_path.iterdir()) == sorted(["page.html", *others])
+    long = tmp_path / ("x" * 255)
+    (tmp_path / f".{'x' * 40}.{ended.pid}.tmp").touch()
+    write_atomically(long, "new")
+    assert sorted(each.name for each in tmp_path.glob("*x")) == [long.name]
+    assert not (tmp_path / f".{'x' * 40}.{ended.pid}.tmp").exists()
