@@ -4,9 +4,7 @@ takes (``certspec.decoding.calibration``)."""
 from __future__ import annotations
 
 import hashlib
-import itertools
 import json
-import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -26,6 +24,7 @@ from certspec.cli.options import (
     prompts_option,
 )
 from certspec.cli.progress import ProgressBar
+from certspec.cli.prompts import fitting_prompts
 from certspec.errors import InvalidArgument
 from certspec.models import BUNDLED_PROMPTS
 from certspec.runs.writing import require_writable, write_atomically
@@ -34,7 +33,6 @@ from certspec.studies.waiting import compiling, waiting
 if TYPE_CHECKING:
     from certspec.decoding.calibration import GreedySteps
     from certspec.runs.kept_steps import KeptSteps
-    from certspec.scoring.prompts import PromptFile
 
 __all__ = ["command"]
 
@@ -110,15 +108,16 @@ def command(
     from certspec.decoding.profiles import profile_json
 
     require_calibration(pair, alpha, width, costs)
-    ids = _token_ids(pair, prompts, limit)
+    kept, _ = fitting_prompts(pair, prompts, limit)
+    ids = [list(prompt.token_ids) for _, prompt in kept]
     if out is None:
         if costs_path is not None:
             _write_costs(pair, ids[0], costs_path, as_json=as_json, alone=True)
         return
-    with _kept_steps(pair, ids, out, max_new_tokens=max_new_tokens, width=width) as kept:
+    with _kept_steps(pair, ids, out, max_new_tokens=max_new_tokens, width=width) as folder:
         # what can be gone on with comes first, what is timed in one go last
-        steps = _measured_steps(pair, ids, max_new_tokens, width, kept)
-        with ended_by_interrupts(_stopped(kept)):
+        steps = _measured_steps(pair, ids, max_new_tokens, width, folder)
+        with ended_by_interrupts(_stopped(folder)):
             if costs_path is not None:
                 _write_costs(pair, ids[0], costs_path, as_json=as_json)
             if costs is None:
@@ -126,8 +125,8 @@ def command(
                     costs = measure_costs(pair, ids, batch_size)
             profile = profile_from_steps(steps, pair.name, alpha, costs)
             profile.save(out)
-        if kept is not None:
-            kept.remove()
+        if folder is not None:
+            folder.remove()
     if as_json:
         click.echo(profile_json(profile))
         return
@@ -206,25 +205,3 @@ def _write_costs(
         f"positions, ms: {verify} ({passes['engine']})",
         err=as_json,
     )
-
-
-def _token_ids(pair: Any, prompts: PromptFile, limit: int | None) -> list[list[int]]:
-    """The prompts of a file as ``certspec score`` feeds them; those that it skips are left out, and
-    said."""
-    from certspec.models.settings import context_limit
-    from certspec.scoring.batches import tokenize_prompts
-
-    context = context_limit(pair.target)
-    kept, skipped = tokenize_prompts(
-        itertools.islice(prompts, limit),
-        pair.tokenizer,
-        context=sys.maxsize if context is None else context - 1,
-    )
-    if skipped:
-        first = f"first: line {skipped[0].line}: {skipped[0].reason}"
-        if not kept:
-            raise InvalidArgument(
-                f"{prompts.path}: expected a prompt that can be measured on, got none ({first})"
-            )
-        click.echo(f"note: {len(skipped)} prompts left out ({first})", err=True)
-    return [list(prompt.token_ids) for prompt in kept]

@@ -4,7 +4,6 @@ the target's corrections underlined red."""
 
 from __future__ import annotations
 
-import itertools
 import json
 import sys
 import textwrap
@@ -12,6 +11,7 @@ import time
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from contextlib import ExitStack
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -34,6 +34,7 @@ from certspec.cli.options import (
     prompts_option,
     say_engine,
 )
+from certspec.cli.prompts import fitting_prompts
 from certspec.errors import InvalidArgument
 from certspec.presets import parse_rule
 from certspec.runs.writing import require_writable, write_atomically
@@ -41,7 +42,8 @@ from certspec.studies.waiting import compiling, waiting
 
 if TYPE_CHECKING:
     from certspec.kernels.compiled import CompileClock
-    from certspec.scoring.prompts import Prompt
+    from certspec.scoring.batches import Skip
+    from certspec.scoring.prompts import PromptFile
 
 __all__ = ["command", "step_class"]
 
@@ -113,9 +115,10 @@ def command(
     alone goes to standard output, and the summary to standard error.
 
     One prompt's tokens are shown as they come. Several are decoded in a batch (--batch at a time),
-    each to the same tokens as alone, and shown when all are done, each below its number."""
+    each to the same tokens as alone, and shown when all are done, each below its number. Prompts of
+    a file that do not fit into the target's context are left out, and named."""
     rule = parse_rule("strict" if rule_label is None else rule_label)
-    asked = _asked(prompts, prompts_path, limit)
+    file = _prompt_file(prompts, prompts_path)
     require_writable(out)
     from certspec.decoding import Adaptive, WithinBudget, generate, load_profile
 
@@ -135,7 +138,13 @@ def command(
     say_engine(pair, engine, notes)
     if profile is not None and profile.name != pair.name:
         click.echo(f"note: the profile is of {profile.name}, not of {pair.name}", err=True)
-    given = [_ids_or_text(prompt, pair.tokenizer, chat=not plain_prompts) for prompt in asked]
+    asked, skipped = (
+        [_Asked(number, text, text) for number, text in enumerate(prompts[:limit], 1)],
+        [],
+    )
+    if file is not None:
+        asked, skipped = _of_file(pair, file, limit, chat=not plain_prompts)
+    given = [each.given for each in asked]
     decode = partial(
         generate,
         pair,
@@ -158,12 +167,12 @@ def command(
                     decode([[0]] * min(len(given), batch_size), max_new_tokens=4)
                     stream.begin()
                     generation = decode(given, max_new_tokens=max_new_tokens)
-                stream.show_all(generation.steps, [_told(prompt) for prompt in asked])
+                stream.show_all(generation.steps, asked)
         except KeyboardInterrupt:
             stream.finish()
             click.echo(f"stopped after {stream.num_tokens} tokens", err=True)
             sys.exit(130)
-    facts = json.dumps(_facts(generation, stream, rule.label, asked), indent=2)
+    facts = json.dumps(_facts(generation, stream, rule.label, asked, skipped), indent=2)
     if out is not None:
         write_atomically(out, facts + "\n")
     if as_json:
@@ -173,39 +182,52 @@ def command(
     stream.print_legend()
     for line in _summary_lines(generation, stream, rule.label, (*pair.notes, *notes)):
         click.echo(line, err=not stream.is_terminal)
+    if skipped:
+        count = f"{len(skipped)} of {len(asked) + len(skipped)} prompts"
+        click.echo(f"{count} left out (see the note above)", err=not stream.is_terminal)
 
 
-def _asked(texts: Sequence[str], path: Path | None, limit: int | None) -> list[str | Prompt]:
-    """The prompts given, or those of the file; the first ``limit``."""
+@dataclass(frozen=True)
+class _Asked:
+    """A prompt: its number, what ``generate`` takes, what is told of it, and its line in a file."""
+
+    number: int
+    given: Any
+    told: str
+    line: int | None = None
+
+
+def _prompt_file(texts: Sequence[str], path: Path | None) -> PromptFile | None:
+    """The file of prompts, None where they are given as they are."""
     if (path is None) == (not texts):
         got = "both" if texts else "neither"
         raise InvalidArgument(f"decode: expected PROMPT or --prompts FILE, got {got}")
     if path is None:
-        return list(texts[:limit])
+        return None
     from certspec.scoring.prompts import PromptFile
 
-    return list(itertools.islice(PromptFile.check(path), limit))
+    return PromptFile.check(path)
 
 
-def _ids_or_text(prompt: str | Prompt, tokenizer: Any, *, chat: bool) -> Any:
-    """What ``generate`` takes: a prompt of a file becomes the token ids that ``certspec score``
-    makes of it."""
-    if isinstance(prompt, str):
-        return prompt
-    from certspec.scoring.batches import prompt_token_ids
-
-    try:
-        return prompt_token_ids(tokenizer, prompt.messages, chat=chat)
-    except InvalidArgument as error:
-        raise InvalidArgument(f"--prompts, line {prompt.line}: {error}") from error
-
-
-def _told(prompt: str | Prompt) -> str:
-    return prompt if isinstance(prompt, str) else str(prompt.messages[-1]["content"])
+def _of_file(
+    pair: Any, file: PromptFile, limit: int | None, *, chat: bool
+) -> tuple[list[_Asked], list[Skip]]:
+    """Prompts of a file as the token ids that ``certspec score`` makes of them, and those that it
+    would skip."""
+    kept, skipped = fitting_prompts(pair, file, limit, chat=chat)
+    asked = [
+        _Asked(prompt.index + 1, ids.token_ids, str(prompt.messages[-1]["content"]), prompt.line)
+        for prompt, ids in kept
+    ]
+    return asked, skipped
 
 
 def _facts(
-    generation: Any, stream: _TokenStream, label: str, asked: Sequence[str | Prompt]
+    generation: Any,
+    stream: _TokenStream,
+    label: str,
+    asked: Sequence[_Asked],
+    skipped: Sequence[Skip],
 ) -> dict[str, Any]:
     answers = [
         {"text": text, "tokens": tokens, "finish_reason": reason}
@@ -213,12 +235,17 @@ def _facts(
             generation.texts, generation.sequences, generation.finish_reasons, strict=True
         )
     ]
-    if len(answers) > 1:
-        told = map(_told, asked)
-        answers = [{"prompt": prompt} | each for prompt, each in zip(told, answers, strict=True)]
+    several = len(asked) + len(skipped) > 1
+    if several:
+        answers = [
+            {"prompt": each.told} | ({} if each.line is None else {"line": each.line}) | answer
+            for each, answer in zip(asked, answers, strict=True)
+        ]
+    left_out = [{"line": skip.line, "reason": skip.reason} for skip in skipped]
     return {
         "rule": label,
-        **(answers[0] if len(answers) == 1 else {"answers": answers}),
+        **({"answers": answers} if several else answers[0]),
+        **({"left_out": left_out} if skipped else {}),
         "tokens_per_second": stream.tokens_per_second,
         "compile_seconds": stream.clock.seconds,
         "engine": generation.engine,
@@ -269,20 +296,20 @@ class _TokenStream:
         """A batch begins now."""
         self._began = time.perf_counter() - self.clock.seconds
 
-    def show_all(self, steps: Iterable[Any], prompts: Sequence[str]) -> None:
-        """Print what a batch made of ``prompts``: each answer below its number and prompt."""
+    def show_all(self, steps: Iterable[Any], asked: Sequence[_Asked]) -> None:
+        """Print what a batch made of prompts: each answer below its number and prompt."""
         self._seconds = time.perf_counter() - self.clock.seconds - self._began
-        by_prompt: list[list[Any]] = [[] for _ in prompts]
+        by_prompt: list[list[Any]] = [[] for _ in asked]
         for step in steps:
             by_prompt[step.prompt].append(step)
-        for number, (prompt, own) in enumerate(zip(prompts, by_prompt, strict=True), 1):
+        for index, (prompt, own) in enumerate(zip(asked, by_prompt, strict=True)):
             self._context = []
             if self._shown:
-                head = textwrap.shorten(prompt, 72, placeholder=" ...")
-                self._write(f"{chr(10) if number > 1 else ''}[{number}] {head}\n", "dim")
+                head = textwrap.shorten(prompt.told, 72, placeholder=" ...")
+                self._write(f"{chr(10) if index else ''}[{prompt.number}] {head}\n", "dim")
             for step in own:
                 self._show(step)
-            if number < len(prompts):
+            if index < len(asked) - 1:
                 self.finish()
 
     def _show(self, step: Any) -> None:

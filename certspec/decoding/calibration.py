@@ -83,9 +83,8 @@ def greedy_steps(
     """Run the target greedily over ``prompts`` and read the draft's rows along its answers, one
     pass a prompt. Steps that ``kept`` holds are not measured again, and it holds those that are."""
     ids = prompt_token_ids(prompts, pair.tokenizer, pair.num_tokens)
-    limit = context_limit(pair.target)
-    for index, prompt in enumerate(ids):  # all of them before the first is answered
-        prompt_stopping(index, len(prompt), max_new_tokens, limit, frozenset())
+    # all of them before the first is answered
+    prompt_stopping(ids, max_new_tokens, context_limit(pair.target), frozenset())
     with chosen_runners(pair) as (target, _, _, _):
         # rows of a batch share a pass, so that drafts would only make it longer; transformers runs
         # one row at a time

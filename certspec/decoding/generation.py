@@ -150,13 +150,17 @@ def eos_ids(
 
 
 def prompt_stopping(
-    index: int, length: int, max_new_tokens: int, limit: int | None, eos: frozenset[int]
-) -> StoppingRules:
-    """``stopping_rules`` of prompt ``index``, whose number an error names."""
+    prompts: Sequence[Sequence[int]], max_new_tokens: int, limit: int | None, eos: frozenset[int]
+) -> list[StoppingRules]:
+    """``stopping_rules`` of each prompt. An error names all prompts that leave no room for a
+    token."""
+    count = positive_count("max_new_tokens", max_new_tokens)
     try:
-        return stopping_rules(length, max_new_tokens, limit, eos)
+        return [stopping_rules(len(prompt), count, limit, eos) for prompt in prompts]
     except InvalidArgument as error:
-        raise InvalidArgument(f"prompt {index}: {error}") from error
+        first, *others = (n for n, each in enumerate(prompts) if len(each) >= (limit or 0))
+        also = f"; too long as well: {', '.join(map(str, others))}" if others else ""
+        raise InvalidArgument(f"prompt {first}: {error}{also}") from error
 
 
 def callables(name: str, given: Any, *, many: bool = True) -> tuple[Callable[..., Any], ...]:
@@ -308,10 +312,10 @@ def generate(
     batch_size = positive_count("batch_size", batch_size)
     (eos, beyond), limit = eos_ids(pair, eos_token_ids), context_limit(pair.target)
     requests = [
-        Request(
-            index, prompt, schedule, prompt_stopping(index, len(prompt), max_new_tokens, limit, eos)
+        Request(index, *each)
+        for index, each in enumerate(
+            zip(ids, schedules, prompt_stopping(ids, max_new_tokens, limit, eos), strict=True)
         )
-        for index, (prompt, schedule) in enumerate(zip(ids, schedules, strict=True))
     ]
     given_processors = callables("logits_processor", options.get("logits_processor"))
     require_stateless(given_processors)

@@ -163,6 +163,39 @@ def test_prompts_decoded_in_a_batch_get_the_tokens_that_each_gets_alone(call, pa
     )
 
 
+def test_decode_leaves_out_and_names_what_score_skips(call, pair_arguments):
+    texts = ["the sea " * 99, "a fox", "old " * 200, "the river"]
+    Path("prompts.jsonl").write_text("".join(json.dumps({"prompt": each}) + "\n" for each in texts))
+    given = (*pair_arguments, "--prompts", "prompts.jsonl")
+    assert call("score", *given, "--steps", 2, "--rules", "strict", "--out", "run").exit_code == 0
+    skipped = json.loads(Path("run/summary.json").read_text())["skipped"]
+    assert [skip["line"] for skip in skipped] == [1, 3]
+    options = ("--max-new-tokens", 4)
+    shown = call("decode", *given, *options)
+    assert "note: 2 of 4 prompts left out: line 1 (" in shown.stderr
+    assert "2 of 4 prompts left out (see the note above)" in shown.stderr
+    heads = [line for line in shown.stdout.splitlines() if line.startswith("[")]
+    assert heads == ["[2] a fox", "[4] the river"]
+    facts = json.loads(call("decode", *given, *options, "--json").stdout)
+    assert [each["line"] for each in facts["left_out"]] == [1, 3]
+    assert all(
+        "prompt tokens exceed the context of" in each["reason"] for each in facts["left_out"]
+    )
+    assert [(each["line"], each["prompt"]) for each in facts["answers"]] == [
+        (2, "a fox"),
+        (4, "the river"),
+    ]
+    some = json.loads(call("decode", *given, *options, "--json", "--limit", 2).stdout)
+    assert some["answers"] == facts["answers"][:1] and len(some["left_out"]) == 1
+    none = call("decode", *given, *options, "--limit", 1)
+    assert none.exit_code == 2 and "expected a prompt that fits, got none: line 1 (" in none.stderr
+    named = call(
+        "decode", *texts, *pair_arguments, *options
+    )  # nothing of a command line is left out
+    assert named.exit_code == 2
+    assert "prompt 0: prompt of " in named.stderr and "; too long as well: 2" in named.stderr
+
+
 def test_a_step_is_called_certified_only_where_its_draft_token_was_guaranteed():
     def step(kind, certified):
         return step_class(SimpleNamespace(kind=kind, certified=certified))

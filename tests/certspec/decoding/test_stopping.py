@@ -91,6 +91,12 @@ def test_a_prompt_that_fills_the_context_is_refused_by_its_number(tiny):
         match=f"prompt 1: prompt of {limit} tokens: expected fewer than .* {limit}",
     ):
         cs.generate(tiny, [[5], [5] * limit])
+    with pytest.raises(
+        cs.InvalidArgument, match=r"prompt 1: prompt of .*; too long as well: 3, 4$"
+    ):
+        cs.generate(tiny, [[5], [5] * limit, [5], [5] * (limit + 9), [6] * limit])
+    with pytest.raises(cs.InvalidArgument, match=r"^max_new_tokens: expected an integer"):
+        cs.generate(tiny, [[5] * limit], max_new_tokens=0)
 
 
 def test_a_draft_with_a_shorter_context_stops_drafting_and_the_target_goes_on(scripted):
