@@ -90,6 +90,13 @@ _CLASSES = {
     help="Draft until a token is not certain for targets within this KL.",
 )
 @count_option("--max-new-tokens", default=128, help="Tokens at most.")
+@click.option(
+    "--stop",
+    "stop_strings",
+    multiple=True,
+    metavar="TEXT",
+    help="End an answer with the token that completes TEXT; may be repeated.",
+)
 @plain_prompts_option
 @json_file_option
 @json_option
@@ -104,6 +111,7 @@ def command(
     profile_path: Path | None,
     kl_budget: float | None,
     max_new_tokens: int,
+    stop_strings: tuple[str, ...],
     plain_prompts: bool,
     out: Path | None,
     as_json: bool,
@@ -153,6 +161,7 @@ def command(
         tree=tree if policy is draft_length else None,
         batch_size=batch_size,
         chat=False if plain_prompts else None,
+        stop_strings=stop_strings,
     )
     with interruptible("stopped"), compiling(before=lambda: stream.break_line()) as clock:
         stream = _TokenStream(pair.tokenizer, clock, shown=not as_json)

@@ -21,6 +21,7 @@ from certspec.decoding.requests import (
     Request,
     RoundCounts,
     StoppingRules,
+    stop_at,
     stopping_rules,
 )
 from certspec.decoding.schedules import RuleSchedule, Throughout, token_ids_of
@@ -192,10 +193,10 @@ class Generation:
     """What ``generate`` returns, one entry a prompt in each list.
 
     ``sequences``: new token ids (an end-of-sequence token included); ``texts``: the same as text;
-    ``finish_reasons``: "eos", "length" or "context"; ``steps``: a StepRecord for each emitted
-    token, in columns; ``metrics``: every acceptance convention by name and counts of what was
-    emitted (None where there is no such quantity); ``engine``: what ran the models; ``notes``: what
-    was aligned, and why transformers ran them if it did."""
+    ``finish_reasons``: "eos", "length", "context" or "stopped" (by a stop string); ``steps``: a
+    StepRecord for each emitted token, in columns; ``metrics``: every acceptance convention by name
+    and counts of what was emitted (None where there is no such quantity); ``engine``: what ran the
+    models; ``notes``: what was aligned, and why transformers ran them if it did."""
 
     sequences: list[list[int]]
     steps: StepList
@@ -232,6 +233,7 @@ class DecodingOptions(TypedDict, total=False):
     logits_processor: Iterable[LogitsProcessor] | None
     on_step: Callable[[StepRecord], Any] | None
     runners: tuple[ModelRunner, ModelRunner] | None
+    stop_strings: str | Iterable[str] | None
 
 
 def generate(
@@ -281,6 +283,9 @@ def generate(
               is not applied).
             - ``on_step``: hears each ``StepRecord`` as it is emitted.
             - ``runners``: (target, draft), each a ``ModelRunner``, in place of the engines.
+            - ``stop_strings``: a text, or several, one of which ends a sequence with the token that
+              completes it, where ``model.generate(stop_strings=..., tokenizer=...)`` ends it. They
+              are looked for between rounds, so a CPU's rounds are run from Python.
 
     Raises InvalidArgument for arguments out of range (naming the prompt), InvalidLogits where a
     model's logits are no distribution (naming prompt and round), TypeError for another keyword.
@@ -311,8 +316,9 @@ def generate(
     policy = draft_policy(occurring, draft_length, tree, pair.num_tokens)
     batch_size = positive_count("batch_size", batch_size)
     (eos, beyond), limit = eos_ids(pair, eos_token_ids), context_limit(pair.target)
+    should_stop = stop_at(pair.tokenizer, options.get("stop_strings"))
     requests = [
-        Request(index, *each)
+        Request(index, *each, should_stop)
         for index, each in enumerate(
             zip(ids, schedules, prompt_stopping(ids, max_new_tokens, limit, eos), strict=True)
         )

@@ -27,8 +27,12 @@ __all__ = [
     "Request",
     "RoundCounts",
     "StoppingRules",
+    "stop_at",
     "stopping_rules",
 ]
+
+ShouldStop = Callable[[list[int], int], int | None]
+_NO_TOKEN = 2**31 - 1
 
 
 @dataclass(frozen=True)
@@ -79,6 +83,44 @@ def stopping_rules(
     return StoppingRules(eos, limit - prompt_length, "context")
 
 
+def stop_at(tokenizer: Any, given: Any) -> ShouldStop | None:
+    """``Request.should_stop`` of one or several stop strings: the sequence ends with the token that
+    completes one, where ``model.generate(stop_strings=...)`` ends it. None for none.
+
+    Raises InvalidArgument for what are no texts, or where there is no tokenizer."""
+    try:
+        texts = [given] if isinstance(given, str) else list(() if given is None else given)
+    except TypeError:
+        texts = [None]
+    if not all(isinstance(text, str) and text for text in texts):
+        raise InvalidArgument(
+            f"stop_strings: expected None or texts that are not empty, got {given!r}"
+        )
+    if not texts:
+        return None
+    if tokenizer is None:
+        raise InvalidArgument(f"stop_strings: expected a pair with a tokenizer, got {given!r}")
+    from transformers import StopStringCriteria
+
+    try:
+        criterion = StopStringCriteria(tokenizer, texts)
+    except ValueError as error:  # half a surrogate pair, or letters that no token has
+        raise InvalidArgument(f"stop_strings: got {given!r}: {error}") from error
+
+    def after(sequence: list[int], num_new: int) -> int | None:
+        import torch
+
+        # all new tokens at once, each at the end of a window as long as the criterion looks back;
+        # before the first token stands none that there is
+        width = criterion.maximum_token_len
+        seen = [_NO_TOKEN] * width + sequence[-(width + num_new) :]
+        windows = torch.tensor(seen).unfold(0, width, 1)[len(seen) - width - num_new + 1 :]
+        ends = criterion(windows, None).tolist()
+        return ends.index(True) + 1 if True in ends else None
+
+    return after
+
+
 LogitsProcessor = Callable[["Tensor", "Tensor"], "Tensor"]
 
 
@@ -107,7 +149,7 @@ class Request:
     prompt: Sequence[int]
     schedule: RuleSchedule
     stopping: StoppingRules
-    should_stop: Callable[[list[int], int], int | None] | None = None
+    should_stop: ShouldStop | None = None
     sequence: list[int] = field(default_factory=list)
     num_rounds: int = 0
     reason: str | None = None

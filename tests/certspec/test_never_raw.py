@@ -156,6 +156,7 @@ def generate(
     logits_processor=None,
     on_step=None,
     runners=None,
+    stop_strings=None,
 ):
     return cs.generate(**locals())
 

@@ -222,7 +222,7 @@ def test_no_prompts_give_an_empty_generation(tiny):
 
 
 def test_every_keyword_is_documented_and_another_one_is_refused_by_name(tiny):
-    known = ["chat", "logits_processor", "on_step", "runners"]
+    known = ["chat", "logits_processor", "on_step", "runners", "stop_strings"]
     named = list(inspect.signature(cs.generate).parameters)[:-1]
     for name in [*named, *known]:
         assert re.search(rf"^ +(- ``{name}``|{name}): ", cs.generate.__doc__, re.MULTILINE), name
