@@ -28,6 +28,8 @@ _FORMATS = [
     "auto",
     "openai-chat",
     "openai-completions",
+    "openai-responses",
+    "ollama",
     "sglang",
     "llama-cpp",
     "vllm",

@@ -118,6 +118,7 @@ _FLOAT32 = struct.Struct("f")
 
 SUM_TOLERANCE = 1e-6  # float32 sums reach 1 + 1.1e-7
 
+_CUT = ("length", "limit", "max_tokens", "max_output_tokens")
 _SENTINELS = frozenset({-math.inf, -9999.0, -1000.0, -100.0})
 _SENTINEL_TEXTS = frozenset({"-infinity", "-inf"})
 _LEAST_PLAIN = -99.0  # above every sentinel
@@ -297,6 +298,12 @@ class Normaliser:
             return float(value)
         except OverflowError:
             raise self._refusal(raw, "a logprob of more than 300 digits") from None
+
+    def end(self, position: LoggedPosition, reason: str) -> None:
+        """Say of a position that its answer ended there, and why."""
+        position.finish = reason
+        if reason in _CUT:
+            self._note(position, Finding.CUT)
 
     def finish(self) -> None:
         """Judge the file as a whole, once all positions are read: UnreadableInput where most lists
@@ -595,7 +602,7 @@ class Normaliser:
         self.deepest = max(self.deepest, position.num_ranked)
 
     def _note_finish_and_depth(self, raw: RawPosition, num_ranked: int) -> None:
-        if raw.finish in ("length", "limit", "max_tokens"):
+        if raw.finish in _CUT:
             self._note(raw, Finding.CUT)
         if num_ranked < self.deepest:
             self._note(raw, Finding.DEPTH_VARIES)
@@ -636,7 +643,7 @@ class Normaliser:
     def _sum_error_of(self, raw: RawPosition) -> float:
         return self._sum_error if raw.summed_in_order else 0.0
 
-    def _note(self, raw: RawPosition, finding: Finding) -> None:
+    def _note(self, raw: RawPosition | LoggedPosition, finding: Finding) -> None:
         self.findings.note(finding, f"{self.name}:{raw.line}")
 
     def _refusal(self, raw: RawPosition, reason: str) -> UnreadableInput:

@@ -3,18 +3,27 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
 from certspec.errors import InvalidArgument, UnreadableInput
 from certspec.logs.documents import iterate_documents
 from certspec.logs.findings import Finding, Findings
-from certspec.logs.formats import llama_cpp, lm_eval, openai_chat, openai_completions, sglang, vllm
+from certspec.logs.formats import (
+    llama_cpp,
+    lm_eval,
+    ollama,
+    openai_chat,
+    openai_completions,
+    openai_responses,
+    sglang,
+    vllm,
+)
 from certspec.logs.formats.tensors import SUFFIXES, tensor_positions
 from certspec.logs.normalise import Normaliser
 from certspec.logs.position import LoggedPosition
-from certspec.logs.shapes import Place, Sequences
+from certspec.logs.shapes import Place, Sequences, Stream
 from certspec.logs.stated import NOTHING_STATED, Stated
 
 __all__ = ["FORMATS", "read_log", "sniff_format"]
@@ -22,6 +31,8 @@ __all__ = ["FORMATS", "read_log", "sniff_format"]
 _JSON_FORMATS: dict[str, Any] = {
     "openai-chat": openai_chat,
     "openai-completions": openai_completions,
+    "openai-responses": openai_responses,
+    "ollama": ollama,
     "sglang": sglang,
     "llama-cpp": llama_cpp,
     "vllm": vllm,
@@ -31,11 +42,15 @@ FORMATS = (*_JSON_FORMATS, "tensors")
 _ASK_FOR = {
     "openai-chat": "logprobs=true and top_logprobs=20",
     "openai-completions": "logprobs=5 (vLLM: up to its --max-logprobs)",
+    "openai-responses": 'include=["message.output_text.logprobs"] and top_logprobs=20, and keep a '
+    "stream's event response.completed",
+    "ollama": "logprobs=true and top_logprobs=20",
     "sglang": "return_logprob=true and top_logprobs_num=20",
     "llama-cpp": "n_probs=20",
     "vllm": "logprobs=20 or prompt_logprobs=20",
     "lm-eval": "logs of another program",
 }
+_LAST_EVENTS = ("response.completed", "response.incomplete")  # of a stream of OpenAI's Responses
 _SNIFFED_DOCUMENTS = 64  # a stream may begin with chunks that hold no token
 
 
@@ -98,24 +113,27 @@ def _json_positions(
     reader = _JSON_FORMATS[name]
     read: Callable[..., Iterator[Any]] = reader.positions
     sequences, found = Sequences(), False
+    last = _LastPositions(sequences, normalise)
     for document, line in iterate_documents(path):
         if not isinstance(document, dict):
             raise UnreadableInput(
                 f"{path}:{line}: expected an object, got {type(document).__name__}"
             )
         batched = "custom_id" in document or "response" in document
-        if document.get("error") and "choices" not in document and not batched:
+        is_answer = "choices" in document or document.get("object") == "response"
+        if document.get("error") and not is_answer and not batched:
             raise UnreadableInput(
                 f"{path}:{line}: the server answered with an error: {str(document['error'])[:200]}"
             )
         answer = _answer(document, reader)
         if answer is None:
-            left_out = _left_out(document)
+            ended = sequences.end_finished(document)
+            yield from last.end(ended)
+            left_out = _left_out(document) if not ended or "choices" in document else None
             if left_out is not None:
                 findings.note(left_out, f"{path}:{line}")
                 if left_out is not Finding.OTHER_SHAPE:
                     sequences.skip(document)
-            sequences.end_finished(document)
             continue
         request = document.get("custom_id")
         metrics = answer.get("metrics")
@@ -132,8 +150,9 @@ def _json_positions(
             if position is not None:
                 found = True
                 position.request = request if isinstance(request, str) else None
-                yield position
-        sequences.end_finished(answer)
+                yield from last.add(position)
+        yield from last.end(sequences.end_finished(answer))
+    yield from last.rest()
     normalise.finish()
     temperature = normalise.grid.temperature()
     if temperature is not None:
@@ -151,6 +170,43 @@ def _json_positions(
         )
 
 
+class _LastPositions:
+    """Holds back the last position of each streamed answer: that it is the last one, and why the
+    answer ended, may be said by a later chunk without tokens."""
+
+    _MOST = 4096
+
+    def __init__(self, sequences: Sequences, normalise: Normaliser) -> None:
+        self._sequences, self._normalise = sequences, normalise
+        self._held: dict[int, LoggedPosition] = {}
+
+    def add(self, position: LoggedPosition) -> Iterator[LoggedPosition]:
+        """The sequence's position before this one, and this one where nothing more is to come."""
+        is_output = position.part == "output"
+        before = self._held.pop(position.sequence, None) if is_output else None
+        if before is not None:
+            yield before
+        if not is_output or position.finish or not self._sequences.goes_on(position.sequence):
+            yield position
+            return
+        if len(self._held) >= self._MOST:
+            yield self._held.pop(next(iter(self._held)))
+        self._held[position.sequence] = position
+
+    def end(self, ended: Iterable[tuple[Stream, str]]) -> Iterator[LoggedPosition]:
+        """The last positions of answers that have ended."""
+        for stream, reason in ended:
+            position = self._held.pop(stream.sequence, None)
+            if position is not None:
+                if position.position == stream.position - 1:  # the last token had a list
+                    self._normalise.end(position, reason)
+                yield position
+
+    def rest(self) -> Iterator[LoggedPosition]:
+        """Those of answers whose end the log doesn't hold."""
+        yield from self._held.values()
+
+
 def _answer(document: Mapping[str, Any], reader: Any) -> Mapping[str, Any] | None:
     """The document, or the answer in a batch's output line or beside its request, where it is of
     the reader's shape."""
@@ -164,6 +220,11 @@ def _answer(document: Mapping[str, Any], reader: Any) -> Mapping[str, Any] | Non
 
 def _left_out(document: Mapping[str, Any]) -> Finding | None:
     """What a document that isn't read is, None where it holds no token (the ends of a stream)."""
+    event = str(document.get("type", ""))
+    if event == "response.failed":
+        return Finding.FAILED_ANSWER
+    if event.startswith("response.") and event not in _LAST_EVENTS:
+        return None
     response = document.get("response")
     if isinstance(response, dict):  # a batch's output line
         status = response.get("status_code")
@@ -173,6 +234,10 @@ def _left_out(document: Mapping[str, Any]) -> Finding | None:
         document = response["body"] if isinstance(response.get("body"), dict) else response
     if document.get("error"):
         return Finding.FAILED_ANSWER
+    if document.get("object") == "response" or document.get("done") is True:
+        return Finding.WITHOUT_LOGPROBS
+    if document.get("done") is False:
+        return None  # an answer of Ollama is counted where it ends
     choices = document.get("choices")
     if isinstance(choices, list):
         answers = [choice for choice in choices if isinstance(choice, dict)]

@@ -42,7 +42,14 @@ __all__ = ["import_schema", "import_table"]
 
 _TOP = 10
 _CASE_TEXTS = np.array([case.value for case in CASES])
-_ENDS = {"stop": "eos", "eos": "eos", "length": "steps", "limit": "steps", "max_tokens": "steps"}
+_ENDS = {
+    "stop": "eos",
+    "eos": "eos",
+    "length": "steps",
+    "limit": "steps",
+    "max_tokens": "steps",
+    "max_output_tokens": "steps",
+}
 _EXTRA = {
     "source_line": pa.int64(),
     "chosen_token": pa.string(),

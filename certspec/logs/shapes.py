@@ -4,7 +4,7 @@ where: ``run.jsonl:7: expected token id to be an integer, got 'a'``."""
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -18,7 +18,9 @@ __all__ = [
     "expect_list",
     "expect_mapping",
     "expect_token_id",
+    "llama_cpp_stream",
     "named_id",
+    "ollama_stream",
     "token_bytes",
 ]
 
@@ -44,10 +46,11 @@ class Place:
 
 @dataclass
 class Stream:
-    """An answer that is being read: its sequence, and the position that comes next."""
+    """An answer or prompt that is being read: its sequence, and the position that comes next."""
 
     sequence: int
     position: int = 0
+    part: str = "output"
 
 
 class Sequences:
@@ -59,6 +62,7 @@ class Sequences:
     def __init__(self) -> None:
         self._counts: dict[str, int] = {}
         self._streams: dict[str, Stream] = {}  # by text: a log's id may be anything
+        self._open: set[int] = set()  # sequences of those that are answers
 
     def new(self, part: str = "output") -> int:
         """The next sequence of its part ("prompt" or "output"); each part counts for itself."""
@@ -81,21 +85,62 @@ class Sequences:
         name = repr(answer)
         if name not in self._streams:
             if len(self._streams) >= self._REMEMBERED:
-                del self._streams[next(iter(self._streams))]
-            self._streams[name] = Stream(self.new(part))
+                self._forget(next(iter(self._streams)))
+            self._streams[name] = Stream(self.new(part), part=part)
+            if part == "output":
+                self._open.add(self._streams[name].sequence)
         return self._streams[name]
 
-    def end(self, answer: object) -> None:
-        """The streamed answer is over; the next one under the same name is another sequence."""
-        self._streams.pop(repr(answer), None)
+    def is_open(self, answer: object) -> bool:
+        """Whether a streamed answer of that name has begun and not ended."""
+        return repr(answer) in self._streams
 
-    def end_finished(self, document: Mapping[str, Any]) -> None:
-        """End the streams of an OpenAI document's choices that say why they ended: some servers
-        give every answer one id."""
-        choices = document.get("choices")
-        for choice in choices if isinstance(choices, list) else ():
-            if isinstance(choice, dict) and choice.get("finish_reason") is not None:
-                self.end((document.get("id"), choice.get("index")))
+    def goes_on(self, sequence: int) -> bool:
+        """Whether the sequence (part "output") is a streamed answer that has not ended."""
+        return sequence in self._open
+
+    def end(self, answer: object) -> Stream | None:
+        """The streamed answer is over; the next one under the same name is another sequence."""
+        return self._forget(repr(answer))
+
+    def _forget(self, name: str) -> Stream | None:
+        stream = self._streams.pop(name, None)
+        if stream is not None and stream.part == "output":
+            self._open.discard(stream.sequence)
+        return stream
+
+    def end_finished(self, document: Mapping[str, Any]) -> list[tuple[Stream, str]]:
+        """End the streams that a document says the end of, and say why each ended: some servers
+        give every answer one id, others none."""
+        return [
+            (stream, str(reason))
+            for answer, reason in _endings(document)
+            if (stream := self.end(answer)) is not None
+        ]
+
+
+def _endings(document: Mapping[str, Any]) -> Iterator[tuple[object, object]]:
+    """(name of a streamed answer, why it ended) of OpenAI's choices, of the last line of
+    llama.cpp's server and of Ollama's."""
+    choices = document.get("choices")
+    for choice in choices if isinstance(choices, list) else ():
+        if isinstance(choice, dict) and choice.get("finish_reason") is not None:
+            yield (document.get("id"), choice.get("index")), choice["finish_reason"]
+    if document.get("stop") is True:
+        cut = "length" if document.get("stopped_limit") else "stop"
+        yield llama_cpp_stream(document), document.get("stop_type") or cut
+    if document.get("done") is True:
+        yield ollama_stream(document), document.get("done_reason") or "stop"
+
+
+def llama_cpp_stream(document: Mapping[str, Any]) -> object:
+    """The name of a streamed answer of llama.cpp's server."""
+    return document.get("id_slot"), document.get("index")
+
+
+def ollama_stream(document: Mapping[str, Any]) -> object:
+    """The name of a streamed answer of Ollama, which gives none: one of a model at a time."""
+    return "ollama", document.get("model")
 
 
 def expect_list(place: Place, value: object, what: str) -> list[Any]:

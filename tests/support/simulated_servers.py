@@ -42,6 +42,7 @@ class Writing:
     digits: int | None = None
     mixes: bool = False  # each list has decimals of its own: logs of several servers in one file
     streams: bool = False  # chunks of several answers at once
+    ends_apart: bool = False  # an answer's end in a chunk of its own
     off: float = 0.0  # a chosen token's logprob beside the list may be so far from the one in it
 
 
@@ -173,10 +174,12 @@ def vllm(rows, chosen, texts, how: Writing) -> dict[str, Any]:
     return {"outputs": [{"token_ids": ids, "logprobs": lists, "finish_reason": "stop"}]}
 
 
-def _chat(rows, chosen, how, entry, *, chosen_first: bool, outside: bool) -> dict[str, Any]:
+def _chat(
+    rows, chosen, how, entry, *, chosen_first: bool, outside: bool, sequential: bool = False
+) -> dict[str, Any]:
     content = []
     for logits, token in zip(rows, chosen, strict=True):
-        values = logprobs(logits, how)
+        values = logprobs(logits, how, sequential=sequential)
         top = best(values, logits, how)
         if chosen_first:
             top = list(dict.fromkeys([int(token), *top]))[: how.depth]
@@ -219,6 +222,26 @@ def openai_chat(rows, chosen, texts, how):
         return _entry(texts[token], values[token], texts[token] if token % 17 else None)
 
     return _chat(rows, chosen, how, entry, chosen_first=False, outside=True)
+
+
+def openai_responses(rows, chosen, texts, how):
+    told = openai_chat(rows, chosen, texts, how)["choices"][0]["logprobs"]["content"]
+    text = {"type": "output_text", "text": "x", "annotations": [], "logprobs": told}
+    message = {"type": "message", "role": "assistant", "content": [text]}
+    thought = {"type": "reasoning", "summary": []}
+    return {"object": "response", "status": "completed", "output": [thought, message]}
+
+
+def ollama(rows, chosen, texts, how):
+    def entry(token, values):  # without bytes where there is no text; a masked token isn't listed
+        told = {"token": texts[token], "logprob": float(max(values[token], LOWEST))}
+        return told | ({"bytes": list(texts[token].encode())} if texts[token] else {})
+
+    answer = _chat(
+        rows, chosen, how, entry, chosen_first=False, outside=False, sequential=how.speculative
+    )
+    told = answer["choices"][0]["logprobs"]["content"]
+    return {"model": "m", "response": "x", "done": True, "done_reason": "stop", "logprobs": told}
 
 
 def tgi_chat(rows, chosen, texts, how):
@@ -290,27 +313,68 @@ BY_ID: dict[str, Writer] = {
 }
 OF_PROMPTS: dict[str, Writer] = {"vllm": vllm_prompt}  # a prompt's first token has no list
 BY_TEXT: dict[str, Writer] = {"tgi-chat": tgi_chat, "completions": completions}
-BY_BYTES: dict[str, Writer] = {"vllm-chat": vllm_chat, "openai-chat": openai_chat}
+BY_BYTES: dict[str, Writer] = {
+    "vllm-chat": vllm_chat,
+    "openai-chat": openai_chat,
+    "openai-responses": openai_responses,
+    "ollama": ollama,
+}
 
 
 def write(path: Path, writer: Writer, rows, drawn: Drawn, how: Writing) -> None:
     answers = zip(rows, drawn.chosen, strict=True)
     documents = [writer(answer, chosen, drawn.texts, how) for answer, chosen in answers]
     if how.streams:
-        documents = streamed(documents)
+        documents = streamed(documents, ends_apart=how.ends_apart)
     path.write_text("".join(json.dumps(each) + "\n" for each in documents), encoding="utf-8")
 
 
-def streamed(answers: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    """The answers as their servers stream them: a token of each in turn, or (llama.cpp, which names
-    no answer) one after the other; vLLM's own form has no stream."""
+def streamed(answers: list[dict[str, Any]], ends_apart: bool) -> list[dict[str, Any]]:
+    """The answers as their servers stream them: a token of each in turn, or (llama.cpp and Ollama,
+    which name no answer) one after the other; vLLM's own form has no stream. ``ends_apart``: why an
+    answer ended is said in a chunk of its own."""
+    if "output" in answers[0]:
+        return [event for number, each in enumerate(answers) for event in _events(each, number)]
     chunks = [
         [_chunk(answer, f"answer {number}", token) for token in range(_length(answer))]
         for number, answer in enumerate(answers)
     ]
-    if "completion_probabilities" in answers[0]:
+    if ends_apart:
+        for each in chunks:
+            each.extend(_apart(each[-1]))
+    if "completion_probabilities" in answers[0] or "done" in answers[0]:
         return [chunk for each in chunks for chunk in each]
     return [chunk for each in zip(*chunks, strict=True) for chunk in each]
+
+
+def _events(answer: dict[str, Any], number: int) -> list[dict[str, Any]]:
+    """A stream of OpenAI's Responses: only its last event holds the lists that are read."""
+    told = answer["output"][-1]["content"][0]["logprobs"]
+    begun = {"object": "response", "id": f"resp_{number}", "status": "in_progress", "output": []}
+    text = {"item_id": f"msg_{number}", "output_index": 1, "content_index": 0}
+    return [
+        {"type": "response.created", "response": begun},
+        *({"type": "response.output_text.delta", **text, "logprobs": [each]} for each in told),
+        {"type": "response.output_text.done", **text, "text": "x", "logprobs": told},
+        {"type": "response.completed", "response": answer},
+    ]
+
+
+def _apart(last: dict[str, Any]) -> list[dict[str, Any]]:
+    """Takes the end out of a stream's last chunk; the chunk that says it."""
+    if "completion_probabilities" in last:
+        end = {"content": "", "stop": True, "stop_type": "eos"}
+        last["stop"] = False
+    elif "done" in last:
+        end = {key: last[key] for key in last if key != "logprobs"}
+        last["done"] = False
+        del last["done_reason"]
+    elif "choices" in last:
+        end = last | {"choices": [last["choices"][0] | {"logprobs": None}]}
+        last["choices"] = [last["choices"][0] | {"finish_reason": None}]
+    else:  # SGLang says it in every chunk, vLLM's own form has none
+        return []
+    return [end]
 
 
 def _length(answer: dict[str, Any]) -> int:
@@ -318,6 +382,8 @@ def _length(answer: dict[str, Any]) -> int:
         return len(answer["completion_probabilities"])
     if "meta_info" in answer:
         return len(answer["meta_info"]["output_token_logprobs"])
+    if "done" in answer:
+        return len(answer["logprobs"])
     if "choices" not in answer:
         return 1
     told = answer["choices"][0]["logprobs"]
@@ -328,13 +394,17 @@ def _chunk(answer: dict[str, Any], name: str, token: int) -> dict[str, Any]:
     ends, here = token == _length(answer) - 1, slice(token, token + 1)
     if "completion_probabilities" in answer:
         items = answer["completion_probabilities"][here]
-        return {"content": "x", "completion_probabilities": items, "stop": ends}
+        end = {"stop_type": "eos"} if ends else {}
+        return {"content": "x", "completion_probabilities": items, "stop": ends} | end
     if "meta_info" in answer:  # all that was said so far
         facts = {
             key: value[: token + 1] if isinstance(value, list) else (ends and value) or None
             for key, value in answer["meta_info"].items()
         }
         return {"text": "x", "meta_info": facts | {"id": name, "completion_tokens": token + 1}}
+    if "done" in answer:
+        told = {"model": "m", "response": "x", "logprobs": answer["logprobs"][here], "done": ends}
+        return told | ({"done_reason": "stop"} if ends else {})
     if "choices" not in answer:
         return answer
     choice = answer["choices"][0]
@@ -361,6 +431,7 @@ def draw_writing(rng: np.random.Generator) -> Writing:
         digits=digits,
         mixes=mixes,
         streams=bool(rng.random() < 0.3),
+        ends_apart=bool(rng.random() < 0.5),
         off=1e-7 if is_exact and rng.random() < 0.3 else 0.0,
     )
 

@@ -43,6 +43,29 @@ def _chat_entry(row, token):
     }
 
 
+def responses(rows, depth=5):
+    told = chat(rows, depth)["choices"][0]["logprobs"]["content"]
+    text = {"type": "output_text", "text": "...", "annotations": [], "logprobs": told}
+    return {
+        "id": "resp_1",
+        "object": "response",
+        "status": "incomplete",
+        "error": None,
+        "incomplete_details": {"reason": "max_output_tokens"},
+        "output": [
+            {"type": "reasoning", "summary": []},
+            {"type": "message", "role": "assistant", "content": [text]},
+        ],
+    }
+
+
+def ollama(rows, depth=5):
+    told = chat(rows, depth)["choices"][0]["logprobs"]["content"]
+    message = {"role": "assistant", "content": "..."}
+    end = {"done": True, "done_reason": "length", "eval_count": len(rows)}
+    return {"model": "gemma3", "message": message, "logprobs": told, **end}
+
+
 def completions(rows, depth=5):
     tokens = [best(row, 1)[0] for row in rows]
     return {
@@ -126,6 +149,8 @@ def llama_cpp(rows, depth=5):
 WRITERS = {
     "openai-chat": chat,
     "openai-completions": completions,
+    "openai-responses": responses,
+    "ollama": ollama,
     "vllm": vllm,
     "sglang": sglang,
     "llama-cpp": llama_cpp,

@@ -8,7 +8,14 @@ from typing import Any
 
 from certspec.errors import UnreadableInput
 from certspec.logs.position import Entry, RawPosition
-from certspec.logs.shapes import Place, Sequences, expect_list, expect_mapping, expect_token_id
+from certspec.logs.shapes import (
+    Place,
+    Sequences,
+    expect_list,
+    expect_mapping,
+    expect_token_id,
+    llama_cpp_stream,
+)
 
 __all__ = ["matches", "positions"]
 
@@ -27,7 +34,7 @@ def positions(
     says stop."""
     items = next(document[name] for name in _NAMES if isinstance(document.get(name), list))
     streamed = "stop" in document and len(items) <= 1
-    answer = (document.get("id_slot"), document.get("index"))
+    answer = llama_cpp_stream(document)
     stream = sequences.stream(answer, is_streamed=streamed)
     reason = document.get("stop_type") or ("length" if document.get("stopped_limit") else None)
     for number, item in enumerate(expect_list(place, items, "completion_probabilities")):
@@ -45,8 +52,6 @@ def positions(
             finish=str(reason) if reason and number == len(items) - 1 else None,
         )
         stream.position += 1
-    if streamed and document["stop"]:
-        sequences.end(answer)
 
 
 def _entry(item: object, place: Place) -> Entry:

@@ -18,7 +18,7 @@ from certspec.logs.shapes import (
     token_bytes,
 )
 
-__all__ = ["matches", "positions"]
+__all__ = ["content_positions", "matches", "positions"]
 
 
 def matches(document: Mapping[str, Any]) -> bool:
@@ -43,7 +43,7 @@ def positions(
         stream.position += 1
         return
     if "steps" in document:
-        yield from _content(
+        yield from content_positions(
             document["steps"], place, Stream(sequences.new()), document.get("finish_reason")
         )
         return
@@ -61,12 +61,14 @@ def positions(
         answer = (document.get("id"), choice.get("index"))
         stream = sequences.stream(answer, is_streamed=streamed)
         prompt = choice.get("prompt_token_ids", document.get("prompt_token_ids"))
-        yield from _content(content, place, stream, choice.get("finish_reason"), prompt)
+        yield from content_positions(content, place, stream, choice.get("finish_reason"), prompt)
 
 
-def _content(
+def content_positions(
     content: object, place: Place, stream: Stream, finish: object, prompt: object = None
 ) -> Iterator[RawPosition]:
+    """Positions of a list ``[{token, logprob, bytes, top_logprobs}]``; ``finish``: why its answer
+    ended, where it ends here."""
     content = expect_list(place, content, "logprobs.content")
     for number, item in enumerate(content):
         last = number == len(content) - 1

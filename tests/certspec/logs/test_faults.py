@@ -23,6 +23,8 @@ LISTS = {  # of each format: how a position loses its list
     "openai-completions, null": lambda log, at: _logprobs(log)["top_logprobs"].__setitem__(
         at, None
     ),
+    "openai-responses": lambda log, at: _texts(log)[0]["logprobs"][at].update(top_logprobs=[]),
+    "ollama, no key": lambda log, at: log["logprobs"][at].pop("top_logprobs"),
     "sglang": lambda log, at: log["meta_info"]["output_top_logprobs"].__setitem__(at, None),
     "llama-cpp": lambda log, at: log["completion_probabilities"][at].update(top_logprobs=[]),
 }
@@ -30,6 +32,10 @@ LISTS = {  # of each format: how a position loses its list
 
 def _logprobs(log):
     return log["choices"][0]["logprobs"]
+
+
+def _texts(log):
+    return log["output"][-1]["content"]
 
 
 def _content(log):
@@ -368,3 +374,119 @@ def test_answers_in_a_batch_or_beside_their_requests_are_read_in_every_format(tm
         answer["choices"].append({"index": 1, "message": {"content": "x"}, "logprobs": None})
         _, findings = _read(written.save(tmp_path / "log.jsonl", batch))
         assert findings.counts[Finding.WITHOUT_LOGPROBS] == 1
+
+
+STREAMS = {  # of a chat, of completions, of llama.cpp's server and of Ollama
+    "openai-chat": ({"object": "chat.completion.chunk"}, {"delta": {}}),
+    "openai-completions": ({"object": "text_completion"}, {"text": ""}),
+}
+
+
+def _stream(name, rows, reason):
+    """An answer token by token, then a chunk without tokens that says why it ended."""
+    chunks = [written.WRITERS[name]([row]) for row in rows]
+    if name == "llama-cpp":
+        end = {"content": "", "id_slot": 0, "index": 0, "stop": True, "stop_type": reason}
+        return [each | {"stop": False, "id_slot": 0, "index": 0} for each in chunks] + [end]
+    if name == "ollama":
+        end = {"model": "gemma3", "message": {"content": ""}, "done": True, "done_reason": reason}
+        return [{**each, "done": False} for each in chunks] + [end]
+    facts, empty = STREAMS[name]
+    for chunk in chunks:
+        chunk |= {"id": "a"} | facts
+        chunk["choices"][0]["finish_reason"] = None
+    last = {"index": 0, "finish_reason": reason, "logprobs": None} | empty
+    return [*chunks, {"id": "a", "choices": [last]} | facts]
+
+
+@pytest.mark.parametrize("reason", ["stop", "length"])
+@pytest.mark.parametrize("name", [*STREAMS, "llama-cpp", "ollama"])
+def test_the_end_of_a_stream_is_read_from_a_chunk_without_tokens(tmp_path, name, reason):
+    """llama.cpp's next answer went on in the sequence of the one before it."""
+    rows = written.logprobs(3)
+    stream = _stream(name, rows, reason)
+    path = written.save(tmp_path / "log.jsonl", *stream, *stream)
+    positions, findings = _read(path, stated=Stated(text_keys_are_tokens=True))
+    assert sorted((each.sequence, each.position, each.finish) for each in positions) == [
+        (answer, number, reason if number == 2 else None)
+        for answer in range(2)
+        for number in range(3)
+    ]
+    assert findings.counts.get(Finding.CUT, 0) == 2 * (reason == "length")
+    assert set(findings.counts) <= {Finding.CUT, Finding.TEXT_KEYS}
+
+
+def test_streams_that_never_end_are_read_to_their_last_position(tmp_path, monkeypatch):
+    monkeypatch.setattr("certspec.logs.reading._LastPositions._MOST", 2)
+    chunks = []
+    for number, row in enumerate(written.logprobs(8)):
+        chunk = written.chat([row]) | {"object": "chat.completion.chunk", "id": str(number % 4)}
+        chunk["choices"][0]["finish_reason"] = None
+        chunks.append(chunk)
+    positions, _ = _read(written.save(tmp_path / "log.jsonl", *chunks))
+    places = sorted((each.sequence, each.position) for each in positions)
+    assert places == [(answer, number) for answer in range(4) for number in range(2)]
+
+
+def test_an_end_is_not_said_of_a_position_that_was_not_the_last(tmp_path):
+    rows = written.logprobs(3)
+    stream = _stream("ollama", rows, "stop")
+    del stream[2]["logprobs"][0]["top_logprobs"]
+    positions, _ = _read(written.save(tmp_path / "log.jsonl", *stream))
+    assert [each.finish for each in positions] == [None, None]
+
+
+def test_a_stream_of_responses_is_read_from_its_last_event(tmp_path):
+    whole = written.responses(written.logprobs(3))
+    told = _texts(whole)[0]["logprobs"]
+    events = [
+        {"type": "response.created", "response": {"object": "response", "output": []}},
+        *({"type": "response.output_text.delta", "delta": "x", "logprobs": [t]} for t in told),
+        {"type": "response.output_text.done", "text": "xxx", "logprobs": told},
+        {"type": "response.incomplete", "response": whole},
+    ]
+    without = whole | {"output": [{"type": "message", "content": [{"logprobs": []}]}]}
+    failed = {"object": "response", "status": "failed", "error": {"code": "server_error"}}
+    path = tmp_path / "log.txt"
+    others = [
+        {"type": "response.completed", "response": without},
+        without,
+        {"type": "response.failed", "response": failed},
+        failed,
+        {"custom_id": "a", "response": {"status_code": 200, "body": whole}},
+    ]
+    path.write_text("".join(f"event: x\ndata: {json.dumps(each)}\n\n" for each in events + others))
+    positions, findings = _read(path)
+    assert [(each.sequence, each.position) for each in positions] == [
+        (answer, number) for answer in (0, 5) for number in range(3)
+    ]
+    assert positions[2].finish == "max_output_tokens" and positions[5].request == "a"
+    assert findings.counts == {
+        Finding.CUT: 2,
+        Finding.WITHOUT_LOGPROBS: 2,
+        Finding.FAILED_ANSWER: 2,
+    }
+
+
+def test_texts_of_one_response_are_one_sequence(tmp_path):
+    whole = written.responses(written.logprobs(3)) | {"status": "completed"}
+    whole["incomplete_details"] = None
+    _texts(whole).append(_texts(whole)[0])
+    positions, _ = _read(written.save(tmp_path / "log.json", whole))
+    assert [(each.sequence, each.position) for each in positions] == [(0, n) for n in range(6)]
+    assert [each.finish for each in positions] == [None] * 5 + ["stop"]
+
+
+def test_answers_of_ollama_without_logprobs_are_counted_once_each(tmp_path):
+    whole = written.ollama(written.logprobs(2))
+    bare = {key: value for key, value in whole.items() if key != "logprobs"}
+    streamed = [bare | {"done": False}, bare | {"done": False}, bare]
+    positions, findings = _read(written.save(tmp_path / "log.jsonl", whole, bare, *streamed, whole))
+    assert [each.sequence for each in positions] == [0, 0, 3, 3]
+    assert findings.counts[Finding.WITHOUT_LOGPROBS] == 2
+    # its server may be llama.cpp's, whose sums lose what is small
+    assert positions[0].error > 0.01
+    [first, _], _ = _read(
+        written.save(tmp_path / "one.json", whole), stated=Stated(num_tokens=2**10)
+    )
+    assert first.error < 1e-4

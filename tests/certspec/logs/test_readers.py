@@ -57,6 +57,8 @@ def test_keys_are_ids_where_there_are_ids_else_bytes_else_text(tmp_path):
     assert kinds == {
         "openai-chat": bytes,
         "openai-completions": str,
+        "openai-responses": bytes,
+        "ollama": bytes,
         "vllm": int,
         "sglang": int,
         "llama-cpp": int,

@@ -74,8 +74,11 @@ def _broken_promises(kind, drawn, rules, rows, names_tokens, counts):
     with np.errstate(all="ignore"):
         truth = cs.certify(*(m.reshape(-1, vocab) for m in (drawn.target, drawn.draft)), rules)
     accepted, certificate = np.atleast_2d(truth.accepted), np.atleast_2d(truth.certificate)
+    last = drawn.target.shape[1] - 1
     for row in rows:
         number = row["position"] - (kind == "prompt")
+        if row["end"] != ("eos" if number == last and kind != "prompt" else None):
+            yield f"row {row['prompt']}, {number}: end {row['end']}"
         at = row["prompt"] % PROMPT_PART * drawn.target.shape[1] + number
         if names_tokens and row["kl"] > truth.kl[at] + 1e-12:
             yield f"row {at}: kl {row['kl']} above {truth.kl[at]}"
