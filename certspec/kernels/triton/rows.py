@@ -412,6 +412,7 @@ def launch_fast(
         TILES=plan.tiles,
         EARLY=_is_early(plan, target),
         num_warps=plan.warps,
+        enable_fp_fusion=True,  # a Triton to come fuses products and sums only where asked
     )
     given, shapes = _combining(target, draft, parameters, num_columns, num_top, plan, out)
     combine_rows[(num_rows,)](*given, **shapes)
@@ -502,6 +503,7 @@ def _combining(
         "STEPS": plan.tiles,
         "EARLY": early,
         "num_warps": plan.combine_warps,
+        "enable_fp_fusion": True,
     }
     if early:
         shapes["launch_pdl"] = True

@@ -147,7 +147,7 @@ class StaticDrafting(_Drafting):
 
     def launch(self, state: Tensor) -> None:
         """All levels in order."""
-        columns, chained = self.draft.num_tokens, self.draft.layers.chained
+        columns, options = self.draft.num_tokens, self.draft.layers.options
         for level, choices in enumerate(self._choices):
             rows, scattered = self._run(level), self._scattered[level]
             if scattered is not None:
@@ -164,7 +164,7 @@ class StaticDrafting(_Drafting):
                 SUMS=False,
                 BLOCK=TOPS_BLOCK,
                 num_warps=4,
-                **chained,
+                **options,
             )
             found = self.parts * count
             following = self.steps[min(level + 1, self.depth - 1)]
@@ -185,7 +185,7 @@ class StaticDrafting(_Drafting):
                 BLOCK_C=triton.next_power_of_2(count),
                 BLOCK_P=triton.next_power_of_2(found),
                 num_warps=1 if found <= 512 else 4,
-                **chained,
+                **options,
             )
 
     def _home(self, level: Sequence[int]) -> Tensor | None:
@@ -262,8 +262,8 @@ class GrowthDrafting(_Drafting):
     def launch(self, state: Tensor) -> None:
         """All levels in order, then the choice of nodes."""
         layout, batch, columns = self.layout, self.batch, self.draft.num_tokens
-        chained, kind, num_candidates = (
-            self.draft.layers.chained,
+        options, kind, num_candidates = (
+            self.draft.layers.options,
             layout.kind,
             layout.num_candidates,
         )
@@ -282,7 +282,7 @@ class GrowthDrafting(_Drafting):
                 SUMS=True,
                 BLOCK=TOPS_BLOCK,
                 num_warps=4,
-                **chained,
+                **options,
             )
             candidates_kernel[(batch * per_row,)](
                 self._tops,
@@ -310,7 +310,7 @@ class GrowthDrafting(_Drafting):
                 BLOCK_Q=triton.next_power_of_2(self.parts),
                 BLOCK_K=triton.next_power_of_2(longest),
                 num_warps=1 if found <= 512 else 4,
-                **chained,
+                **options,
             )
             if level + 1 == self.depth:
                 break
@@ -336,7 +336,7 @@ class GrowthDrafting(_Drafting):
                 BLOCK_F=triton.next_power_of_2(max(fresh, beam)),
                 BLOCK_A=_AT_ONCE,
                 num_warps=4,
-                **chained,
+                **options,
             )
         select_kernel[(batch,)](
             self._scores,

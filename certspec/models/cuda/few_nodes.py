@@ -111,6 +111,7 @@ class FewNodes:
             PAGE=cache.page_slots,
             num_warps=_WARPS,
             num_stages=1,
+            enable_fp_fusion=True,  # see Layers.options
             launch_cooperative_grid=self._on_gpu,
             **self._plan,
         )

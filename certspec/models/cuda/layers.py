@@ -201,11 +201,10 @@ class Layers:
         self.geometry, self.weights = g, weights
         # the interpreter runs one after the other
         self._attending = _ATTENDING if weights.embedding.is_cuda else 4
-        self.chained = (
-            {"CHAINED": True, "launch_pdl": True}
-            if _can_chain(weights.embedding)
-            else {"CHAINED": False}
-        )
+        # how all kernels are launched; a Triton to come fuses products and sums only where asked
+        self.options = {"CHAINED": _can_chain(weights.embedding), "enable_fp_fusion": True}
+        if self.options["CHAINED"]:
+            self.options["launch_pdl"] = True
         self.tilings = {
             "qkv": _split_for(g.qkv_width, g.hidden),
             "out": _split_for(g.hidden, g.query_width),
@@ -230,7 +229,7 @@ class Layers:
             g.hidden,
             g.norm_eps,
             BLOCK=width,
-            **self.chained,
+            **self.options,
         )
         gains = [layer.input_norm for layer in w.layers[1:]] + [w.final_norm]
         for index, (layer, next_gain) in enumerate(zip(w.layers, gains, strict=True)):
@@ -258,7 +257,7 @@ class Layers:
                 HEAD_DIM=g.head_dim,
                 PAGE=cache.page_slots,
                 num_warps=1,
-                **self.chained,
+                **self.options,
             )
             self._attend(b, cache, index, count)
             split = self._linear("out", b.attended, layer.out, b.parts, count)
@@ -289,7 +288,7 @@ class Layers:
             SPLIT=split,
             BLOCK=width,
             num_warps=4 if width <= 1024 else 8,
-            **self.chained,
+            **self.options,
         )
 
     def _linear(
@@ -316,7 +315,7 @@ class Layers:
             AHEAD=_ahead(tiling, block_k),
             num_warps=tiling.warps,
             num_stages=tiling.stages,
-            **self.chained,
+            **self.options,
         )
         return tiling.split
 
@@ -340,7 +339,7 @@ class Layers:
             AHEAD=_ahead(tiling, block_k),
             num_warps=tiling.warps,
             num_stages=tiling.stages,
-            **self.chained,
+            **self.options,
         )
 
     def _attend(self, b: Buffers, cache: Cache, index: int, count: Tensor | None) -> None:
@@ -376,7 +375,7 @@ class Layers:
             num_warps=4,
             # the next slots are on their way while these are computed with; wider ones have no room
             num_stages=3 if b.queries.element_size() == 2 else 1,
-            **self.chained,
+            **self.options,
         )
         join_kernel[(b.rows, g.num_heads)](
             b.sums,
@@ -393,7 +392,7 @@ class Layers:
             BLOCK_S=CHUNK_SLOTS,
             DOUBLINGS=cache.doublings,
             num_warps=1,
-            **self.chained,
+            **self.options,
         )
 
 

@@ -316,7 +316,7 @@ class TreeRounds:
             SUMS=False,
             BLOCK=TOPS_BLOCK,
             num_warps=4,
-            **self.target.layers.chained,
+            **self.target.layers.options,
         )
         settle_kernel[(self.batch,)](
             self._tops,
