@@ -514,9 +514,9 @@ class Rows:
             if self.target.num_tokens is not None:
                 listed = (self.logprobs > -np.inf).sum(axis=1)
                 num_unlisted = np.maximum(self.target.num_tokens - listed, 1).astype(np.float64)
-            tail = tuple(np.where(self.complete, 0.0, end) for end in self.tail_box)
+            least, most = (np.where(self.complete, 0.0, end) for end in self.tail_box)
             lower, upper = entropy_interval(
-                self.probs, self.error, self.unlisted_bound, tail, smoothing, num_unlisted
+                self.probs, self.error, self.unlisted_bound, (least, most), smoothing, num_unlisted
             )
             slack = _FLOAT64_ERROR * (4.0 + np.abs(lower))
             self._entropies[smoothing] = (lower - slack, upper + slack)

@@ -146,10 +146,8 @@ def command(
     say_engine(pair, engine, notes)
     if profile is not None and profile.name != pair.name:
         click.echo(f"note: the profile is of {profile.name}, not of {pair.name}", err=True)
-    asked, skipped = (
-        [_Asked(number, text, text) for number, text in enumerate(prompts[:limit], 1)],
-        [],
-    )
+    asked = [_Asked(number, text, text) for number, text in enumerate(prompts[:limit], 1)]
+    skipped: list[Skip] = []
     if file is not None:
         asked, skipped = _of_file(pair, file, limit, chat=not plain_prompts)
     given = [each.given for each in asked]

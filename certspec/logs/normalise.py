@@ -391,7 +391,7 @@ class Normaliser:
             if known is value:
                 places.append(place)
             elif known != value:
-                raise self._refusal(raw, f"token {key} is listed with {known} and with {value}")
+                raise self._refusal(raw, f"token {key!r} is listed with {known} and with {value}")
         if len(places) < len(raw.entries):
             raw.entries = [raw.entries[place] for place in places]
             raw.ranks = None if raw.ranks is None else [raw.ranks[place] for place in places]

@@ -170,11 +170,11 @@ def _blocks(effort: Effort) -> Iterator[tuple[str, tuple[list[F], list[F]]]]:
             kept.append(sum((common for _, common in texts), F(0)))
         yield f"block {number}", (losses, kept)
     grid = (F(0), F(1, 100), F(1, 7), F(1, 2), F(1))
-    for losses in itertools.product(grid, repeat=3):
-        kept = [1 - losses[0]]
-        for loss in losses[1:]:
+    for alike in itertools.product(grid, repeat=3):
+        kept = [1 - alike[0]]
+        for loss in alike[1:]:
             kept.append(kept[-1] * (1 - loss))
-        yield f"{losses}", (list(losses), kept)
+        yield f"{alike}", (list(alike), kept)
 
 
 def _compare_blocks(claim: str, truth: Callable[[list[F]], F]) -> None:
