@@ -266,6 +266,24 @@ def test_rows_of_a_batch_differ_in_length_end_and_leave(
             assert row == whole[: len(row)]
 
 
+def test_rows_end_where_a_caller_ends_them_as_in_the_loop(pair, runners, monkeypatch) -> None:
+    """As at a stop string: in the middle of a block, while the others go on and one waits."""
+
+    def ends(sequence: list[int], num_new: int) -> int | None:
+        new = sequence[len(sequence) - num_new :]
+        return next((count for count, token in enumerate(new, 1) if token % 5 == 0), None)
+
+    monkeypatch.setattr("certspec.decoding.generation.stop_at", lambda *_: ends)
+    prompts = [prompt_of(count) for count in (2, 7, 11, 5)]
+    options = {"tree": GROWN["8 nodes"], "max_new_tokens": 8, "batch_size": 3}
+    ours, theirs = both(pair, runners, prompts, monkeypatch, eos_token_ids=[], **options)
+    same_generation(ours, theirs, ("num_target_passes",))  # in the loop nobody joins
+    assert set(ours.finish_reasons) == {"stopped", "length"}
+    for tokens, reason in zip(ours.sequences, ours.finish_reasons, strict=True):
+        assert not any(token % 5 == 0 for token in tokens[:-1])
+        assert (tokens[-1] % 5 == 0) == (reason == "stopped")
+
+
 @pytest.mark.parametrize("rule", [cs.StrictGreedy(), cs.Additive(0.02)], ids=str)
 def test_without_a_draft_rounds_emit_the_targets_own_tokens_on_the_device(
     pair, runners, monkeypatch, rule
