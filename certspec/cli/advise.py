@@ -9,11 +9,17 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from certspec.cli.options import Count, count_option, json_file_option, json_option, numbers_option
+from certspec.cli.options import (
+    Count,
+    count_option,
+    json_file_option,
+    json_option,
+    numbers_option,
+    tell_and_write,
+)
 from certspec.cli.terminal import print_tables
 from certspec.errors import InvalidArgument
 from certspec.models import BUNDLED
-from certspec.runs.writing import write_atomically
 
 if TYPE_CHECKING:
     from certspec.reports.advising.advice import Advice, Candidate
@@ -96,18 +102,20 @@ def command(
     found = _json(advice, best, options)
     found["sampled_acceptance_at_least"] = guaranteed and guaranteed.sampled
     text = json.dumps(found, indent=2)
-    if out is not None:
-        write_atomically(out, text + "\n")
-    if as_json:
-        click.echo(text)
-        return
-    _print(advice, options, neighbours, max_nats_lost)
-    if guaranteed is not None:
-        click.echo(
-            f"  sampled at temperature 1: at least {100 * guaranteed.sampled:.1f} % of the draft's "
-            "tokens are accepted on these steps\n  (each with 1 - total variation: a draft trained "
-            "on that may do better than its KL says)"
-        )
+
+    def tell() -> None:
+        if as_json:
+            click.echo(text)
+            return
+        _print(advice, options, neighbours, max_nats_lost)
+        if guaranteed is not None:
+            click.echo(
+                f"  sampled at temperature 1: at least {100 * guaranteed.sampled:.1f} % of the "
+                "draft's tokens are accepted on these steps\n  (each with 1 - total variation: a "
+                "draft trained on that may do better than its KL says)"
+            )
+
+    tell_and_write(text, out, tell)
 
 
 def _elsewhere(model: str | None) -> str | None:

@@ -30,12 +30,12 @@ from certspec.cli.options import (
     numbers_option,
     pair_options,
     prompts_option,
+    tell_and_write,
 )
 from certspec.cli.terminal import print_tables
 from certspec.errors import InvalidArgument
 from certspec.models import BUNDLED_PROMPTS
 from certspec.models.gguf.header import is_gguf
-from certspec.runs.writing import write_atomically
 from certspec.studies.waiting import compiling, counted, waiting
 
 if TYPE_CHECKING:
@@ -534,6 +534,4 @@ def _machine() -> dict[str, Any]:
 def _finish(result: dict[str, Any], out: Path | None) -> None:
     """The last line is the result as JSON; the file ``out`` gets it too."""
     text = json.dumps(result)
-    if out is not None:
-        write_atomically(out, text + "\n")
-    click.echo(text)
+    tell_and_write(text, out, lambda: click.echo(text))

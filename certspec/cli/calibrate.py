@@ -27,7 +27,7 @@ from certspec.cli.progress import ProgressBar
 from certspec.cli.prompts import fitting_prompts
 from certspec.errors import InvalidArgument
 from certspec.models import BUNDLED_PROMPTS
-from certspec.runs.writing import require_writable, write_atomically
+from certspec.runs.writing import write_atomically
 from certspec.studies.waiting import compiling, waiting
 
 if TYPE_CHECKING:
@@ -42,12 +42,10 @@ __all__ = ["command"]
 @prompts_option("Prompts to measure on (default: the bundled ones).")
 @limit_option()
 @file_option("The profile (JSON).")
-@click.option(
+@file_option(
+    "Milliseconds of a draft pass and of target passes by positions, for certspec advise (JSON).",
     "--costs",
     "costs_path",
-    type=click.Path(path_type=Path, dir_okay=False),
-    help="Milliseconds of a draft pass and of target passes by positions, for certspec advise "
-    "(JSON).",
 )
 @click.option(
     "--alpha",
@@ -97,8 +95,6 @@ def command(
         )
     if out is not None and costs_path is not None and out.resolve() == costs_path.resolve():
         raise InvalidArgument(f"calibrate: expected two files, got {out} for --out and --costs")
-    for path in (out, costs_path):
-        require_writable(path)
     costs = None if draft_cost is None or node_cost is None else (draft_cost, node_cost)
     from certspec.scoring.prompts import PromptFile
 

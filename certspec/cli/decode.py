@@ -33,11 +33,11 @@ from certspec.cli.options import (
     plain_prompts_option,
     prompts_option,
     say_engine,
+    tell_and_write,
 )
 from certspec.cli.prompts import fitting_prompts
 from certspec.errors import InvalidArgument
 from certspec.presets import parse_rule
-from certspec.runs.writing import require_writable, write_atomically
 from certspec.studies.waiting import compiling, waiting
 
 if TYPE_CHECKING:
@@ -127,7 +127,6 @@ def command(
     a file that do not fit into the target's context are left out, and named."""
     rule = parse_rule("strict" if rule_label is None else rule_label)
     file = _prompt_file(prompts, prompts_path)
-    require_writable(out)
     from certspec.decoding import Adaptive, WithinBudget, generate, load_profile
 
     policy: Any = draft_length
@@ -146,9 +145,10 @@ def command(
     say_engine(pair, engine, notes)
     if profile is not None and profile.name != pair.name:
         click.echo(f"note: the profile is of {profile.name}, not of {pair.name}", err=True)
-    asked = [_Asked(number, text, text) for number, text in enumerate(prompts[:limit], 1)]
     skipped: list[Skip] = []
-    if file is not None:
+    if file is None:
+        asked = [_Asked(number, text, text) for number, text in enumerate(prompts[:limit], 1)]
+    else:
         asked, skipped = _of_file(pair, file, limit, chat=not plain_prompts)
     given = [each.given for each in asked]
     decode = partial(
@@ -179,19 +179,22 @@ def command(
             stream.finish()
             click.echo(f"stopped after {stream.num_tokens} tokens", err=True)
             sys.exit(130)
-    facts = json.dumps(_facts(generation, stream, rule.label, asked, skipped), indent=2)
-    if out is not None:
-        write_atomically(out, facts + "\n")
-    if as_json:
-        click.echo(facts)
-        return
-    stream.finish()
-    stream.print_legend()
-    for line in _summary_lines(generation, stream, rule.label, (*pair.notes, *notes)):
-        click.echo(line, err=not stream.is_terminal)
-    if skipped:
-        count = f"{len(skipped)} of {len(asked) + len(skipped)} prompts"
-        click.echo(f"{count} left out (see the note above)", err=not stream.is_terminal)
+    text = json.dumps(_facts(generation, stream, rule.label, asked, skipped), indent=2)
+
+    def tell() -> None:
+        if as_json:
+            click.echo(text)
+            return
+        stream.finish()
+        stream.print_legend()
+        lines = _summary_lines(generation, stream, rule.label, (*pair.notes, *notes))
+        if skipped:
+            count = f"{len(skipped)} of {len(asked) + len(skipped)} prompts"
+            lines.append(f"{count} left out (see the note above)")
+        for line in lines:
+            click.echo(line, err=not stream.is_terminal)
+
+    tell_and_write(text, out, tell)
 
 
 @dataclass(frozen=True)

@@ -23,13 +23,13 @@ from certspec.cli.options import (
     plain_prompts_option,
     prompts_option,
     rules_option,
+    tell_and_write,
 )
 from certspec.cli.progress import ProgressBar
 from certspec.cli.terminal import print_tables
 from certspec.errors import InvalidArgument
 from certspec.models import BUNDLED_PROMPTS
 from certspec.presets import parse_rules
-from certspec.runs.writing import write_atomically
 from certspec.studies.waiting import compiling
 
 __all__ = ["command"]
@@ -110,12 +110,14 @@ def command(**given: Any) -> None:
     found = _from_runs(options) if options.runs else _from_models(options)
     summary = summarise_numerics(found, options.errors)
     text = json.dumps(summary, indent=2, allow_nan=False)
-    if options.out is not None:
-        write_atomically(options.out, text + "\n")
-    if options.as_json:
-        click.echo(text)
-    else:
-        print_tables(numerics_tables(found, summary))
+
+    def tell() -> None:
+        if options.as_json:
+            click.echo(text)
+        else:
+            print_tables(numerics_tables(found, summary))
+
+    tell_and_write(text, options.out, tell)
 
 
 def _from_runs(options: _Options) -> Any:

@@ -10,6 +10,7 @@ from typing import Any
 import click
 
 from certspec.errors import InvalidArgument
+from certspec.runs.writing import require_writable, write_atomically
 from certspec.studies.waiting import waiting
 
 __all__ = [
@@ -32,6 +33,7 @@ __all__ = [
     "rules_option",
     "say_engine",
     "spread_options",
+    "tell_and_write",
 ]
 
 Decorator = Callable[[Callable[..., Any]], Callable[..., Any]]
@@ -97,10 +99,18 @@ def out_option(default: str, help: str) -> Decorator:
     )
 
 
-def file_option(help: str, *, required: bool = False) -> Decorator:
-    """--out, a file that the command writes."""
+def _writable(_ctx: Any, _param: Any, path: Path | None) -> Path | None:
+    require_writable(path)  # before the minutes that make what goes there
+    return path
+
+
+def file_option(help: str, *name: str) -> Decorator:
+    """--out, or another ``name``: a file that the command writes."""
     return click.option(
-        "--out", required=required, type=click.Path(dir_okay=False, path_type=Path), help=help
+        *(name or ("--out",)),
+        type=click.Path(dir_okay=False, path_type=Path),
+        callback=_writable,
+        help=help,
     )
 
 
@@ -137,6 +147,16 @@ json_option = click.option(
     "--json", "as_json", is_flag=True, help="Print JSON instead, and nothing else."
 )
 json_file_option = file_option("Also write the JSON to this file.")
+
+
+def tell_and_write(text: str, path: Path | None, tell: Callable[[], None]) -> None:
+    """Write ``text`` (JSON) to the file of ``json_file_option``, and ``tell`` it to a person. What
+    one can't be told the other still is."""
+    try:
+        if path is not None:
+            write_atomically(path, text + "\n")
+    finally:
+        tell()
 
 
 def _some_rules(_ctx: Any, _param: Any, given: tuple[str, ...]) -> tuple[str, ...]:

@@ -207,3 +207,30 @@ def test_where_no_thread_can_start_progress_is_told_in_lines(
             bar.advance(1)
     told = capsys.readouterr().err
     assert "scored 10 % in 0 s" in told and "scored 100 % in 0 s" in told
+
+
+# Prints as certspec does, with a terminal's notes on standard error.
+_WITH_NOTES = """
+import sys, certspec.__main__, certspec.cli
+def noting(prog_name):
+    for part in ("first", "second"):
+        print("note", part, file=sys.stderr, flush=True)
+        print(part)
+    opened = open(sys.argv[1], "wb")
+    print("note third", file=sys.stderr)
+    assert opened.fileno() > 2, opened.fileno()
+certspec.cli.main = noting
+certspec.__main__.run()
+"""
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="needs /dev/full")
+@pytest.mark.parametrize("where", ["2>/dev/full", "2>&-", "2</dev/null", "2>&- <&-", "2> >(true)"])
+def test_notes_that_can_not_be_written_end_nothing(tmp_path: Path, where: str) -> None:
+    """``2</dev/null``: only to be read, as of a wrapper script that closed it."""
+    call = [sys.executable, "-c", _WITH_NOTES, str(tmp_path / "opened")]
+    done = subprocess.run(
+        ["bash", "-c", f'"$@" {where}', "bash", *call], capture_output=True, text=True, check=False
+    )
+    assert (done.returncode, done.stdout) == (0, "first\nsecond\n"), done.stderr
+    assert (tmp_path / "opened").read_bytes() == b""

@@ -20,6 +20,7 @@ from click.testing import CliRunner
 import certspec as cs
 from certspec.cli import main
 from certspec.cli.bench import _finish
+from certspec.cli.options import tell_and_write
 from certspec.decoding.profiles import DraftingProfile, MonotoneMap
 from certspec.logs.answers import AnswerFile
 from certspec.runs import writing
@@ -239,7 +240,14 @@ def test_a_place_that_can_not_be_written_is_named_before_the_work(tmp_path: Path
     for path in (tmp_path / "none" / "name", tmp_path / "file" / "name"):
         with pytest.raises(cs.CertspecError, match=r"could not write: .* is no directory"):
             require_writable(path)
-        for call in (["decode", "A fox.", "--out"], ["calibrate", "--costs"]):
+        for call in (
+            ["decode", "A fox.", "--out"],
+            ["calibrate", "--costs"],
+            ["calibrate", "--out"],
+            ["bench", "kernels", "--out"],
+            ["numerics", "--out"],
+            ["advise", "none", "--draft-ms", "1", "--verify-ms", "1=1,5=2", "--out"],
+        ):
             found = CliRunner().invoke(main, [*call, str(path)])
             assert found.exit_code == 2 and found.output.endswith("is no directory\n")
             assert "loading" not in found.output
@@ -284,3 +292,19 @@ def test_what_a_killed_writer_left_goes_with_the_next_writing(tmp_path: Path) ->
     write_atomically(long, "new")
     assert sorted(each.name for each in tmp_path.glob("*x")) == [long.name]
     assert not (tmp_path / f".{'x' * 40}.{ended.pid}.tmp").exists()
+
+
+def test_what_was_measured_is_told_although_its_file_can_not_be_written(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    tell_and_write("{}", tmp_path / "written", lambda: print("told"))
+    assert (tmp_path / "written").read_text() == "{}\n"
+    monkeypatch.setattr(os, "fsync", _full)
+    with pytest.raises(cs.CertspecError, match="other: could not write: No space left"):
+        tell_and_write("{}", tmp_path / "other", lambda: print("told"))
+    assert capsys.readouterr().out == "told\ntold\n"
+    command = ["decode", "A fox.", "--max-new-tokens", "4", "--out", str(tmp_path / "answer.json")]
+    for more, told in (([], "\n"), (["--json"], '"tokens": ')):
+        found = CliRunner().invoke(main, [*command, *more])
+        assert found.exit_code == 2 and told in found.stdout
+        assert found.stderr.endswith("answer.json: could not write: No space left on device\n")
