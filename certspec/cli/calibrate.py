@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import math
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -127,10 +128,14 @@ def command(
         click.echo(profile_json(profile))
         return
     click.echo(f"{out}: {profile.num_steps} steps of {len(ids)} prompts, pair {profile.name}")
-    click.echo(
-        f"KL budget {profile.kl_budget:.4g} nats at alpha {profile.alpha:g}; a step is not "
-        "exchangeable with its neighbours, so this holds on average over such prompts"
-    )
+    if math.isinf(profile.kl_budget):
+        least = math.ceil(1.0 / profile.alpha - 1.0)
+        click.echo(f"no KL budget: at alpha {profile.alpha:g} it takes at least {least} steps")
+    else:
+        click.echo(
+            f"KL budget {profile.kl_budget:.4g} nats at alpha {profile.alpha:g}; a step is not "
+            "exchangeable with its neighbours, so this holds on average over such prompts"
+        )
     click.echo(
         f"draft pass {profile.draft_cost:.3f}, verified node {profile.node_cost:.3f} of a target "
         f"pass; simulated rate {profile.rate:.3f} tokens in its time"

@@ -13,7 +13,8 @@ import click
 
 from certspec.cli.options import draft_length_option, json_option
 from certspec.cli.terminal import print_tables
-from certspec.errors import InvalidArgument
+from certspec.errors import CertspecError, InvalidArgument
+from certspec.runs.writing import require_writable_folder
 
 if TYPE_CHECKING:
     from certspec.reports.run_report import RunReport
@@ -58,6 +59,8 @@ def command(
     if out is not None and out.suffix.lower() not in (".html", ".htm"):
         raise InvalidArgument(f"--out: expected a name that ends in .html, got {out}")
     if other is None:
+        if out is None:
+            _require_room_for_page(run)
         speeds = None if costs_path is None else _speeds(run, costs_path)
         print_report(run, draft_length=draft_length, out=out, as_json=as_json, speeds=speeds)
         return
@@ -76,6 +79,13 @@ def command(
     else:
         click.echo(", ".join(map(str, written)))
     _exit_where_false(reports)
+
+
+def _require_room_for_page(run: Path) -> None:
+    try:
+        require_writable_folder(run)
+    except CertspecError as error:
+        raise CertspecError(f"{error}; --out PAGE.html writes elsewhere") from error
 
 
 def _speeds(run: Path, costs_path: Path) -> Speeds:

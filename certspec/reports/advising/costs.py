@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from certspec.errors import InvalidArgument, UnreadableInput
+from certspec.rules import as_real
 
 __all__ = ["Costs", "parse_verify", "read_costs"]
 
@@ -79,6 +80,8 @@ def parse_verify(text: str) -> tuple[tuple[int, float], ...]:
     for part in filter(None, (piece.strip() for piece in text.replace(";", ",").split(","))):
         count, _, value = part.partition("=")
         try:
+            if not _is_count(count.strip()):
+                raise ValueError
             pairs.append((int(count), float(value)))
         except ValueError as error:
             raise InvalidArgument(
@@ -100,7 +103,7 @@ def read_costs(path: Path) -> Costs:
     for candidate in (text, *reversed(text.split("\n"))):
         try:
             found: Any = json.loads(candidate)
-        except json.JSONDecodeError:
+        except (ValueError, RecursionError):  # no JSON, or numbers and depths beyond Python's
             continue
         found = found.get("costs", found) if isinstance(found, dict) else None
         if isinstance(found, dict) and {"draft_step_ms", "verify_ms"} <= found.keys():
@@ -111,8 +114,22 @@ def read_costs(path: Path) -> Costs:
 
 
 def _from_json(found: dict[str, Any], path: Path) -> Costs:
+    verify, overhead = found["verify_ms"], found.get("overhead_ms", 0.0)
+    if not isinstance(verify, dict) or not all(map(_is_count, verify)):
+        raise UnreadableInput(
+            f'{path}: expected "verify_ms" an object of milliseconds by number of positions, like '
+            f'{{"1": 7.6, "5": 8.0}}, got {verify!r}'
+        )
+    told = {"draft_step_ms": found["draft_step_ms"], "overhead_ms": overhead}
+    for name, ms in (told | {f"verify_ms of {count}": ms for count, ms in verify.items()}).items():
+        if math.isnan(as_real(ms)):
+            raise UnreadableInput(f"{path}: {name}: expected milliseconds, got {ms!r}")
+    pairs = tuple((int(count), as_real(ms)) for count, ms in verify.items())
     try:
-        verify = tuple((int(count), float(ms)) for count, ms in found["verify_ms"].items())
-        return Costs(float(found["draft_step_ms"]), verify, float(found.get("overhead_ms", 0.0)))
-    except (AttributeError, TypeError, ValueError) as error:
+        return Costs(as_real(found["draft_step_ms"]), pairs, as_real(overhead))
+    except InvalidArgument as error:
         raise UnreadableInput(f"{path}: {error}") from error
+
+
+def _is_count(text: str) -> bool:
+    return text.isascii() and text.isdigit() and len(text) < 10

@@ -110,6 +110,8 @@ def test_calibrate_measures_on_what_score_feeds_and_says_what_it_leaves_out(tmp_
     given = ("calibrate", *given, "--out", tmp_path / "profile.json", "--prompts")
     found = said(*given, tmp_path / "mixed.jsonl")
     assert "6 steps of 2 prompts" in found
+    assert "no KL budget: at alpha 0.1 it takes at least 9 steps" in found
+    assert "KL budget " in said(*given, tmp_path / "mixed.jsonl", "--alpha", 0.2)
     assert "note: 1 of 3 prompts left out: line 1 (2" in found
     assert "got none: line 1 (2" in said(*given, tmp_path / "long.jsonl", code=2)
     with pytest.raises(cs.InvalidArgument, match="prompt 9: prompt of 1100 tokens"):

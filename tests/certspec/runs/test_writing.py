@@ -268,6 +268,9 @@ def test_a_folder_that_can_not_be_made_is_named_before_the_models_are_loaded(
     monkeypatch.setattr(os, "access", lambda *_: False)
     with pytest.raises(cs.CertspecError, match="new: could not write: Permission denied"):
         require_writable_folder(tmp_path / "new")
+    monkeypatch.setattr(os, "access", lambda _, mode, **__: mode == os.R_OK)
+    found = CliRunner().invoke(main, ["report", str(tmp_path)])
+    assert found.output.endswith("Permission denied; --out PAGE.html writes elsewhere\n")
 
 
 def test_what_is_raised_inside_leaves_nothing(tmp_path: Path) -> None:

@@ -88,6 +88,31 @@ def test_costs_are_read_from_the_last_line_of_a_benchmark(tmp_path):
         read_costs(path)
 
 
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ('{"draft_step_ms": 1, "verify_ms": {"x": 3}}', "object of milliseconds by number"),
+        ('{"draft_step_ms": 1, "verify_ms": {"1_0": 3}}', "object of milliseconds by number"),
+        ('{"draft_step_ms": 1, "verify_ms": [1, 3]}', "object of milliseconds by number"),
+        ('{"draft_step_ms": 1, "verify_ms": {"1": null}}', "verify_ms of 1: expected .*got None"),
+        ('{"draft_step_ms": "1", "verify_ms": {"1": 3}}', "draft_step_ms: expected .*got '1'"),
+        ('{"draft_step_ms": true, "verify_ms": {"1": 3}}', "draft_step_ms: expected .*got True"),
+        ('{"draft_step_ms": NaN, "verify_ms": {"1": 3}}', "draft_step_ms: expected .*got nan"),
+        ('{"draft_step_ms": 1, "verify_ms": {"1": 1e999}}', "verify cost: expected .*got inf"),
+        ('{"draft_step_ms": 1, "verify_ms": {"1": 1' + "0" * 400 + "}}", "verify cost: .*got inf"),
+        ('{"draft_step_ms": 1, "verify_ms": {"1": 1' + "0" * 5000 + "}}", "got none"),
+        ('{"draft_step_ms": 1, "verify_ms": {}}', "1 among them, got"),
+        ("[" * 100_000, "got none"),
+        ('{"costs": 3}', "got none"),
+    ],
+)
+def test_costs_that_are_none_are_refused_with_their_file(tmp_path, text, message):
+    path = tmp_path / "costs.json"
+    path.write_text(text)
+    with pytest.raises(cs.UnreadableInput, match=f"{path}: .*{message}"):
+        read_costs(path)
+
+
 def test_advice_ranks_by_speed_keeps_the_limit_and_never_promises_more_than_it_expects():
     run = run_of_seven(draft_rank=np.array([0, 1, 0, 3, 0, 1, 0]))
     advice = advise(run, COSTS, lengths=(1, 2, 3), widths=(2, 3, 4), max_nats_lost=0.0)
