@@ -79,8 +79,8 @@ def array_module(value: Any, name: str = "") -> ModuleType:
 
 
 def readable(name: str, values: Any) -> Any:
-    """The array itself, or a plain one in native order (of one memory-mapped, big-endian, or masked
-    without a mask). InvalidLogits, naming the kind, for an array that does not hold its numbers: a
+    """The array itself, or a plain one in native order (of one memory-mapped, big-endian, reversed,
+    or masked without a mask). InvalidLogits, naming the kind, for an array that does not hold its numbers: a
     mask, or a tensor that is sparse, meta, fake, negated lazily or inside vmap."""
     if array_module(values, name) is np:
         if isinstance(values, np.ma.MaskedArray) and np.ma.getmaskarray(values).any():
@@ -89,6 +89,8 @@ def readable(name: str, values: Any) -> Any:
                 "tokens"
             )
         plain = np.asarray(values)
+        if min(plain.strides, default=0) < 0:
+            plain = plain.copy()  # torch takes none, and numpy counts one of length 1 as contiguous
         native = plain.dtype.newbyteorder("=")
         return plain if plain.dtype == native else plain.astype(native)
     kind = _kind_without_numbers(values)

@@ -77,6 +77,27 @@ def test_one_row_broadcast_to_many_is_read_as_many(backend):
     assert (cs.certify(flat, flat, RULES, backend=backend).certificate[0] == 0.0).all()
 
 
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"backend": "torch"},
+        {"logit_error": 0.05},
+        {"divergence": "tv"},
+        {"draft_vocabulary": [0]},
+        {"backend": "numba"},
+    ],
+    ids=str,
+)
+def test_what_is_reversed_along_a_length_of_1_is_read_too(options):
+    """numpy takes it for contiguous, and torch refused its stride."""
+    for rows in (TARGET[:2][::-1][1:], TARGET[:3, :1][:, ::-1]):
+        columns = 1 if "draft_vocabulary" in options else rows.shape[1]
+        draft = rows[:, :columns]
+        found = cs.certify(rows, draft, RULES, **options)
+        expected = cs.certify(rows.copy(), draft.copy(), RULES, **options)
+        assert np.array_equal(found.certificate_lower, expected.certificate_lower)
+
+
 def test_what_was_not_to_be_written_is_neither_written_nor_unlocked():
     locked = read_only(TARGET, None)
     cs.certify(locked, DRAFT)
