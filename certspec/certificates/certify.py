@@ -216,10 +216,11 @@ def certify(
         align: only the first ``align`` columns are real ids, the rest of both is dropped.
         lumped: the rows are lists, not logits: ``target_logits`` holds the log-probabilities (nats,
             (rows, k)) of the target's k most probable tokens in any order, ``draft_logits`` the
-            draft's log-probabilities of the same columns; -inf pads, and what the lists leave of 1
-            is one lump each. Returns ``LumpedCertificates`` (numpy): a lower bound of every
-            certificate, and what K_O, the divergence of the lumped lists, certifies (theory E). A
-            value is taken to be off by at most one unit in the last place of its dtype.
+            draft's log-probabilities of the same columns; -inf pads, as does what is below -1,000,
+            and what the lists leave of 1 is one lump each. Returns ``LumpedCertificates`` (numpy):
+            a lower bound of every certificate, and what K_O, the divergence of the lumped lists,
+            certifies (theory E). A value is taken to be off by at most one unit in the last place
+            of its dtype.
         logit_error: eps [nats], or (eps, eps of the draft): what holds on another server.
             Certificates, divergences and flags are those of the worst target whose logits (less a
             shift of the row) are within eps of the given ones, and ``reach`` says up to which eps

@@ -43,6 +43,7 @@ __all__ = [
 ]
 
 _constants = load_kernels("constants")
+_DEEPEST = -1000.0  # nats
 
 
 Floats = NDArray[np.float64]
@@ -173,8 +174,9 @@ def certify_lists(
     """The lists of one batch, (rows, k) float64 nats each, under the rules; ``kinds`` are the
     dtypes they came in.
 
-    Every value may be off by one unit in the last place of its dtype. Raises InvalidLogits naming
-    the row."""
+    Every value may be off by one unit in the last place of its dtype; below -1,000, where sentinels
+    are, a token counts as not listed. Raises InvalidLogits naming the row."""
+    target_logprobs = _without_sentinels(target_logprobs)
     target_error = _checked("target_logits", target_logprobs, kinds[0])
     order = np.argsort(-target_logprobs, axis=1, kind="stable")
     ranked = np.take_along_axis(target_logprobs, order, axis=1)
@@ -188,6 +190,7 @@ def certify_lists(
             "(lumped=True reads the draft's "
             f"logprobs of the target's listed tokens, column by column), got {draft_logprobs.shape}"
         )
+    draft_logprobs = _without_sentinels(draft_logprobs)
     draft_error = _checked("draft_logits", draft_logprobs, kinds[1])
     rows = len(ranked)
     depth = max([1, *(rule.tree_width for rule in rules if rule.tree_width)])
@@ -199,6 +202,12 @@ def certify_lists(
         present=np.ones(rows, dtype=bool),
     )
     return lumped_certificates(target, rules, draft)
+
+
+def _without_sentinels(logprobs: Floats) -> Floats:
+    """The deepest values as -inf: their mass is none in float64, and their last place would be the
+    error of the whole row."""
+    return np.where(logprobs < _DEEPEST, -np.inf, logprobs)
 
 
 def _checked(name: str, logprobs: Floats, kind: str) -> Floats:

@@ -227,6 +227,7 @@ OUTSIDE = -1  # a draft token that the target's list doesn't hold
 
 UNKNOWN = -2  # the log doesn't say which token the draft ranks here
 
+_MOST_ERROR = 100.0  # nats; e^error times a mass is then far below what float64 holds
 # float64 evaluation of exp, sums and pools over any list: nothing is claimed below this many nats
 # of slack.
 _FLOAT64_ERROR = _constants.LUMPED_ERROR
@@ -393,8 +394,10 @@ def _as_rows(owner: str, name: str, values: object, kind: str, num_rows: int) ->
 def error_rows(error: object, num_rows: int, owner: str = "TargetLists") -> Floats:
     """An error for each row, at least what float64 evaluation leaves (nats)."""
     rows = _as_rows(owner, "error", error, "f", num_rows)
-    if not (rows >= 0.0).all():  # a NaN fails the comparison
-        raise InvalidArgument(f"{owner}: expected an error of at least 0 nats, got {error!r}")
+    if not ((rows >= 0.0) & (rows <= _MOST_ERROR)).all():  # a NaN fails the comparison
+        raise InvalidArgument(
+            f"{owner}: expected an error of 0 to {_MOST_ERROR:g} nats, got {error!r}"
+        )
     return np.maximum(rows, _FLOAT64_ERROR)
 
 

@@ -81,7 +81,8 @@ def _tau_interval(rows: Rows, threshold: Threshold) -> tuple[Floats, Floats]:
     if threshold.entropy_scale != math.inf:
         least, greatest = rows.entropy(threshold.smoothing)
         low = np.minimum(low, threshold.entropy_scale * np.exp(-greatest))
-        high = np.minimum(high, threshold.entropy_scale * np.exp(-least))
+        with np.errstate(over="ignore"):  # an error of many nats leaves no least entropy
+            high = np.minimum(high, threshold.entropy_scale * np.exp(-least))
     if threshold.cap > 0.0 and threshold.offset >= 0.0:
         high = np.maximum(high, _SMALLEST)  # above 0, though float64 may have made 0 of it
     return low, high

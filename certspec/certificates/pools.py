@@ -80,8 +80,8 @@ def array_module(value: Any, name: str = "") -> ModuleType:
 
 def readable(name: str, values: Any) -> Any:
     """The array itself, or a plain one in native order (of one memory-mapped, big-endian, reversed,
-    or masked without a mask). InvalidLogits, naming the kind, for an array that does not hold its numbers: a
-    mask, or a tensor that is sparse, meta, fake, negated lazily or inside vmap."""
+    or masked without a mask). InvalidLogits, naming the kind, for an array that does not hold its
+    numbers: a mask, or a tensor that is sparse, meta, fake, negated lazily or inside vmap."""
     if array_module(values, name) is np:
         if isinstance(values, np.ma.MaskedArray) and np.ma.getmaskarray(values).any():
             raise InvalidLogits(

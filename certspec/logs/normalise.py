@@ -139,7 +139,8 @@ class Normaliser:
     def __init__(self, name: str, findings: Findings, stated: Stated) -> None:
         self.name, self.findings, self.stated = name, findings, stated
         self._most_tokens = stated.num_tokens or _MOST_TOKENS
-        self._sum_error = self._most_tokens * 2.0**-24
+        # no sum is smaller than its largest term, whatever it loses
+        self._sum_error = min(self._most_tokens * 2.0**-24, math.log(self._most_tokens))
         self.deepest = 0
         self._left_out_last: tuple[int, str, list[tuple[int, Key]]] | None = None
         self.num_without_list = 0

@@ -135,3 +135,50 @@ def test_a_threshold_that_underflows_may_reject_what_a_list_leaves_out(rule):
         assert cs.certify(listed, None, rule, lumped=True).certificate_lower[0, 0] <= truth
         none = cs.certify(listed, None, "absolute:0", lumped=True)
         assert np.isposinf(none.certificate_lower[0, 0])
+
+
+@pytest.mark.parametrize("dtype", [np.float64, np.float32, np.float16])
+@pytest.mark.parametrize("depth", ["lowest", -1e4, -1001.0])
+@pytest.mark.filterwarnings("error")
+def test_a_sentinel_of_a_masked_token_is_padding(dtype, depth):
+    """The last place of float32's lowest number was the error of the whole row: certificates were
+    NaN, a tree's +inf."""
+    lowest = np.finfo(dtype).min if depth == "lowest" else depth
+    rules = "strict additive:0.3 top:2 tree:1 entropy:0.09,0.3 absolute:0.2"
+    target = np.log([[0.5, 0.3, 0.19, 1.0]])
+    target[0, 3] = lowest
+    padded = target.copy()
+    padded[0, 3] = -np.inf
+    draft = target - 0.01
+    for sides in ((target, draft), (target, padded - 0.01), (padded, draft), (target, None)):
+        rows = [None if side is None else side.astype(dtype) for side in sides]
+        found = cs.certify(*rows, rules, lumped=True)
+        wanted = cs.certify(
+            padded.astype(dtype),
+            None if rows[1] is None else (padded - 0.01).astype(dtype),
+            rules,
+            lumped=True,
+        )
+        for name in ("certificate_lower", "kl_lumped_upper", "certified", "entropy_lower"):
+            assert np.array_equal(getattr(found, name), getattr(wanted, name), equal_nan=True), name
+        assert (found.certificate_lower < 1.0).all()
+
+
+@pytest.mark.parametrize("error", [-1e-9, 101.0, 1e300, np.inf, np.nan])
+def test_an_error_that_leaves_nothing_to_say_is_refused(error):
+    for lists in (
+        lambda: cs.TargetLists(np.log([[0.7, 0.2]]), np.array([2]), np.array([error])),
+        lambda: cs.lumped_certificates(
+            cs.TargetLists(np.log([[0.7, 0.2]]), np.array([2]), np.zeros(1)),
+            "strict",
+            cs.DraftLists(
+                np.log([[0.7, 0.2]]),
+                np.array([[0]]),
+                np.zeros(1),
+                np.array([error]),
+                np.ones(1) > 0,
+            ),
+        ),
+    ):
+        with pytest.raises(cs.InvalidArgument, match="an error of 0 to 100 nats"):
+            lists()

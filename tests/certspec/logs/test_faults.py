@@ -490,3 +490,13 @@ def test_answers_of_ollama_without_logprobs_are_counted_once_each(tmp_path):
         written.save(tmp_path / "one.json", whole), stated=Stated(num_tokens=2**10)
     )
     assert first.error < 1e-4
+
+
+def test_a_sum_in_order_loses_no_more_than_all_but_its_largest_term(tmp_path):
+    log = written.save(tmp_path / "log.json", written.llama_cpp(written.logprobs(2)))
+    positions, _ = _read(log, stated=Stated(num_tokens=2**53))
+    assert positions[0].error == pytest.approx(math.log(2.0**53), rel=1e-6)
+    run = import_logs(log, None, tmp_path / "run", stated=Stated(num_tokens=2**53))
+    lower = read_run(tmp_path / "run").certificate_lower
+    assert run.num_positions == 2 and all((column >= 0.0).all() for column in lower)
+    assert all((column < math.inf).all() for column in lower)
