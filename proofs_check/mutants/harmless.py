@@ -48,6 +48,13 @@ _NO_LOGITS = (
     "a segment without a finite logit has no real column, or a NaN that leaves the row open"
 )
 _NO_SUCH_CARD = "no card's memory is within a percent of it"
+_NOT_NEAR_1 = "no order is within a hundredth of 1"
+_OTHER_FORM = "both forms of one function hold around the limit between them"
+_ANY_SET = (
+    "a token beside the level is pooled or not: in total variation any set of tokens has a bound "
+    "(claim variation.single), else it moves the value by the square of how far it lies"
+)
+_NO_RIVAL_AFTER = "of what is no rival nothing joins, and no rival comes after it"
 _NO_INFINITY = "an infinite logit makes a row's sums NaN: no bound is infinite"
 REASONS: tuple[tuple[str, str, str, str], ...] = (
     *(
@@ -351,6 +358,55 @@ REASONS: tuple[tuple[str, str, str, str], ...] = (
         "max(1, *",
         "min(1, *",
         "how many rows are scored at once: one",
+    ),
+    *(
+        (f"certspec/kernels/torch/divergences.py::{line}", old, new, why)
+        for line, old, new, why in (
+            ("one = *", "rule + 1", "(rule + 2)", "of two rules the first is read"),
+            ("infinite = *", "order > 1.0", "(order >= 1.0)", _NOT_NEAR_1),
+            ("infinite = *", "1.0", "(1.0000*)", _NOT_NEAR_1),
+            ("if order > 1.0:", "order > 1.0", "(order >= 1.0)", _NOT_NEAR_1),
+            ("if order > 1.0:", "1.0", "(1.0000*)", _NOT_NEAR_1),
+            (
+                "nothing = *",
+                "threshold.upper?0? < 0",
+                "(* <= 0)",
+                "at 0 every token is near, and the exact decision is that nothing is rejected",
+            ),
+            ("means = *", "2.0", "(2.0000*)", _ANY_SET),
+            ("head = *", "ranks < rank?:, None?", "(* <= *", _LEAST),
+            ("head = *", "probs > means", "(* >= *", _JOINS),
+            ("joined = *", "rising < *", "(* <= *", _JOINS),
+            ("far = *", "spread < -0.5", "(* <= *", _OTHER_FORM),
+            ("far = *", "0.5", "*", _OTHER_FORM),
+            ("least = *", "1.0", "(1.0000*)", _SAFE + ": more is kept, and at such orders costs"),
+        )
+    ),
+    *(
+        (f"certspec/certificates/pools.py::{line}", old, new, why)
+        for line, old, new, why in (
+            ("if num_top > _FEW:", "num_top > _FEW", "*", "two ways to take the largest"),
+            ("rivals = columns < hub", "*", "(columns <= hub)", _LEAST),
+            ("logs = xp.log(*", "1.0", "*", _NO_RIVAL_AFTER),
+            ("logs, own_log = *", "1.0", "(1.0000*)", _SQUARE),
+            ("columns + 1.0", "1.0", "(1.0000*)", _SQUARE),
+            ("before = (after *", "1.0", "(1.0000*)", _SQUARE),
+            ("return _pool(*", "logs ? before", "(logs ?= before)", _JOINS),
+        )
+    ),
+    *(
+        (f"certspec/certificates/reduced.py::{line}", old, new, why)
+        for line, old, new, why in (
+            ("certified=*", "inner.kl_upper < lower", "(* <= *", _ROOM_LEFT),
+            (
+                "for count in *",
+                "counts < part.shape?1?",
+                "(* <= *",
+                "a gate as wide as the part rejects nothing: +inf as well",
+            ),
+            ("step = *", "max(*", "min(*", "how many rows are looked at at once: one"),
+            ("own, at = *", "rule + 1", "(rule + 2)", "of two rules the first is read"),
+        )
     ),
     *(
         (f"certspec/kernels/reference.py::{line}", old, new, why)

@@ -39,6 +39,7 @@ _CLAIM = (
 _CELLS = tuple(f"{_CLAIM}[kernel.entropy_{name}]" for name in ("cells", "floor"))
 _DRAFTER = (_TESTS + "certificates/test_drafter_lower.py", _TESTS + "certificates/test_drafter.py")
 _SEARCH = (_TESTS + "certificates/test_entropy_search.py",)
+_OTHER = tuple(f"{_TESTS}certificates/test_divergences{part}.py" for part in ("_parts", ""))
 _LISTS = (_TESTS + "certificates/test_lumped_parts.py", _TESTS + "certificates/test_lumped.py")
 # Certifying kernels written by hand -> the tests that have to notice their mutants, quickest first.
 KERNEL_TESTS: dict[str, tuple[str, ...]] = {
@@ -47,6 +48,7 @@ KERNEL_TESTS: dict[str, tuple[str, ...]] = {
     "certspec/kernels/torch/rows.py": _REGIMES,
     "certspec/kernels/torch/rules.py": (_TESTS + "kernels/torch/test_rules.py", *_LAWS),
     "certspec/kernels/torch/robust.py": (_TESTS + "certificates/test_robust.py",),
+    "certspec/kernels/torch/divergences.py": _OTHER,
     "certspec/kernels/numba/rules.py": (_TESTS + "kernels/numba/test_rules.py", *_LAWS),
     "certspec/kernels/numba/rows.py": (_TESTS + "kernels/numba/test_rows.py", *_REGIMES),
     "certspec/kernels/numba/filter.py": _FILTER,
@@ -61,7 +63,9 @@ KERNEL_TESTS: dict[str, tuple[str, ...]] = {
     "certspec/certificates/tree_widths.py": (*_MARGINS[:1], *_DRAFTER[1:]),
     "certspec/certificates/drafter.py": _DRAFTER,
     "certspec/certificates/drafter_entropy.py": (*_SEARCH, *_DRAFTER),
+    "certspec/certificates/pools.py": _DRAFTER,
     "certspec/certificates/radii.py": _DRAFTER,
+    "certspec/certificates/reduced.py": (_TESTS + "certificates/test_reduced.py",),
     "certspec/certificates/lumped_rules.py": (
         *_LISTS,
         _TESTS + "certificates/test_lumped_certify.py",

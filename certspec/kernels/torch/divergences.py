@@ -57,7 +57,7 @@ def other_divergence(
 ) -> OtherScores:
     """Rows of logits that were checked already, (rows, vocab) each; ``order``: Renyi's, in nats, or
     None for total variation, a probability."""
-    settling = min(target.shape[1], max(table.num_top + 1, _RANKS))
+    settling = min(target.shape[1], max(table.num_top, _RANKS))
     top_logits, top_ids = top_ranks(target, settling)
     side = side_of(target, top_logits[:, 0].double())
     tail = side.weights.scatter(1, top_ids, 0.0).sum(dim=1) / side.normaliser

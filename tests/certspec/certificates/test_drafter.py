@@ -11,7 +11,7 @@ import torch
 
 import certspec as cs
 from certspec.certificates import radii
-from certspec.certificates.pools import TopProbs
+from certspec.certificates.pools import TopProbs, lift_radius, sink_radius
 from certspec.certificates.tree_widths import _tree_certificates
 from derivations.formulas import drafter, reverse, tree
 from derivations.margins import projection_margins, radius_margins
@@ -91,6 +91,23 @@ def test_no_target_inside_the_radius_rejects_the_drafts_token(name):
     inside = scores.kl_upper < cs.drafter_certificate_lower(draft, rule)
     assert inside.any() and not inside.all()
     assert scores.accepted[0][inside].all()
+
+
+@pytest.mark.parametrize("rule", [cs.TopM(2), cs.Tree(2), cs.Gated(2, additive=0.6)], ids=str)
+def test_ranks_beyond_those_that_a_rule_needs_change_no_radius(rule):
+    """They keep their shares, below the level as well as beside it."""
+    top = np.array([[0.4, 0.2, 0.15, 0.12, 0.08, 0.05], [0.6, 0.1, 0.1, 0.1, 0.05, 0.05]])
+    few, many = (cs.drafter_certificate_from_top(top[:, :count], rule, 9) for count in (3, 6))
+    np.testing.assert_allclose(few, many, rtol=1e-13)
+
+
+@pytest.mark.parametrize("xp", [np, torch], ids=["numpy", "torch"])
+def test_a_hub_without_mass_lifts_to_nothing_and_sinks_what_is_beside_it(xp):
+    """Whatever rounding leaves of 1: a tail of 1e-17 is 39 nats away, not the hub."""
+    probs, tail = xp.asarray([[0.7, 0.3, 0.0]]), xp.asarray([1e-17])
+    with np.errstate(all="ignore"):
+        assert lift_radius(xp, probs, tail, 2).item() == math.inf
+        assert sink_radius(xp, probs, tail, 2).item() == pytest.approx(-math.log(0.3))
 
 
 def test_a_masked_runner_up_or_a_small_vocabulary_leaves_nothing_to_reject():

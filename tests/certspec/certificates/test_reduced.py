@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 
 import certspec as cs
+from certspec.certificates import reduced
 from tests.support.every_rule import EVERY_RULE
 
 
@@ -68,6 +69,21 @@ def test_the_whole_vocabulary_gives_what_certify_gives():
         assert np.allclose(getattr(plain, name), getattr(found, name), equal_nan=True), name
     assert np.array_equal(plain.accepted, found.accepted)
     assert (found.certificate_lower <= plain.certificate).all()
+
+
+def test_rows_in_parts_give_what_all_at_once_give(monkeypatch):
+    target, draft, ids = rows(np.random.default_rng(6), 7, 12)
+    once = cs.certify(target, draft, EVERY_RULE, draft_vocabulary=ids)
+    monkeypatch.setattr(reduced, "_CHUNK_LOGITS", 24)
+    parts = cs.certify(target, draft, EVERY_RULE, draft_vocabulary=ids)
+    assert np.array_equal(once.certificate, parts.certificate)
+    assert np.array_equal(once.accepted, parts.accepted)
+
+
+def test_a_gate_wider_than_the_vocabulary_rejects_nothing_of_a_part():
+    target = np.log(np.array([[0.5, 0.3, 0.2]], dtype=np.float32))
+    found = cs.certify(target, target[:, 1:], cs.TopM(9), draft_vocabulary=[1, 2])
+    assert found.certificate[0, 0] == np.inf and found.certified[0, 0]
 
 
 def test_tensors_give_what_arrays_give():
