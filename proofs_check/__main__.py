@@ -73,6 +73,7 @@ def _run(claims: list[Claim], options: argparse.Namespace, console: Console) -> 
     kept = read_results(options.json, about, "outcomes") if options.resume else []
     finished = {plain["claim"]: Outcome.from_json(plain) for plain in kept}
     outcomes = {claim.id: finished[claim.id] for claim in claims if claim.id in finished}
+    told: set[str] = set()
     waiting = [claim for claim in claims if claim.id not in outcomes]
 
     def keep() -> None:  # those of other claims too, which the resumed file had
@@ -86,7 +87,7 @@ def _run(claims: list[Claim], options: argparse.Namespace, console: Console) -> 
                 waiting, effort, jobs=min(options.jobs, max(1, len(waiting)))
             ):
                 outcomes[outcome.claim] = outcome
-                progress.console.print(one_line(outcome), markup=False)
+                progress.console.print(one_line(outcome, told), markup=False)
                 progress.advance(task)
                 keep()
     except KeyboardInterrupt:
@@ -160,6 +161,9 @@ def _verdict(outcomes: dict[str, Outcome], console: Console) -> int:
         f"{mutants} mutants refuted",
         markup=False,
     )
+    if wrong:
+        names = " ".join(sorted(outcome.claim for outcome in wrong))
+        console.print(f"not as expected (their lines begin with !): {names}", markup=False)
     return 1 if wrong else 0
 
 
@@ -206,21 +210,45 @@ def _part(text: str) -> tuple[int, int]:
     return int(number), int(count)
 
 
+_ABOUT = """Prove or refute every claim of the theory, a line each: the verdict, what each method
+found over how many cases, how many wrong formulas the same methods refuted, and how far
+samples went. A line that begins with ! did not come out as expected."""
+_EXAMPLES = """examples:
+  python -m proofs_check                             every claim (1 to 3 minutes on two cores)
+  python -m proofs_check 'kernel.*' strict.closed    some of them
+  python -m proofs_check strict.closed --explain     what it says, and why
+  python -m proofs_check --mutants 40                40 small changes of formulas and kernels
+
+exit status: 0 all as expected, 1 a claim is not or a mutant survived, 2 a wrong call,
+130 interrupted (with --json, --resume goes on). What each method may conclude: README.md beside
+this package."""
+
+
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
-        prog="python -m proofs_check", description="Prove or refute every claim."
+        prog="python -m proofs_check",
+        description=_ABOUT,
+        epilog=_EXAMPLES,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     parser.add_argument("claims", nargs="*", metavar="ID", help="claim ids or globs (default: all)")
     parser.add_argument(
         "--thorough", action="store_true", help="more targets a family, without regard to time"
     )
-    parser.add_argument("--json", metavar="FILE", help="write outcomes, after every claim")
-    parser.add_argument("--html", metavar="FILE", help="write a readable report")
-    parser.add_argument("--list", action="store_true", help="list ids and sentences")
+    parser.add_argument(
+        "--json",
+        metavar="FILE",
+        help="write all that was found, after every claim: verdict, evidence by method, mutants, "
+        "complaints",
+    )
+    parser.add_argument("--html", metavar="FILE", help="write a readable report, with plots")
+    parser.add_argument(
+        "--list", action="store_true", help="list ids and sentences; proves nothing"
+    )
     parser.add_argument(
         "--explain",
         action="store_true",
-        help="print statement, derivation and where kernels use it",
+        help="print statement, domain, derivation and where kernels use it; proves nothing",
     )
     parser.add_argument(
         "--resume", action="store_true", help="skip claims already finished in the --json file"

@@ -46,13 +46,17 @@ def importing() -> Iterator[None]:
 
 @contextmanager
 def refusing_broken_modules() -> Iterator[None]:
-    """Imports at the top of a command: one that fails is its last line, and it exits with 2."""
+    """Imports at the top of a command: one that fails is its last line, and it exits with 2; one
+    that is interrupted exits with 130."""
     try:
         with importing():
             yield
     except BrokenModule as error:
         print(error, file=sys.stderr)
         sys.exit(2)
+    except KeyboardInterrupt:
+        print("interrupted while it was loading", file=sys.stderr)
+        sys.exit(130)
 
 
 def _told(error: Exception) -> str:

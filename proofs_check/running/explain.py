@@ -20,8 +20,12 @@ _KERNEL = re.compile(r"^# claims: (.*)\n(?:@.*\n)*(?:def )?(\w+)", re.MULTILINE)
 __all__ = ["explain", "kernels_using", "one_line", "routes_in_words", "standing_of"]
 
 
-def one_line(outcome: Outcome) -> str:
-    """``VERIFIED strict.closed  steps (7), optimiser 51 digits (20, worst 3e-52)``, and so on."""
+def one_line(outcome: Outcome, told: set[str] | None = None) -> str:
+    """``VERIFIED strict.closed  steps (7), optimiser 51 digits (20, worst 3e-52)``, and so on.
+
+    ``told``: why claims do without a route, as far as it was printed already; what is there is not
+    said again."""
+    said = set() if told is None else told
     mark = " " if outcome.as_expected else "!"
     methods = ", ".join(_method(item) for item in outcome.evidence)
     killed = sum(verdict == "REFUTED" for verdict in outcome.mutants.values())
@@ -36,7 +40,9 @@ def one_line(outcome: Outcome) -> str:
         line += f"; no {', no '.join(without)} route"
     for route in without:
         why = reason_without(outcome.claim, route)
-        line += f"\n      no {route}: {why}" if why and outcome.expected == "verified" else ""
+        if why and outcome.expected == "verified" and why not in said:
+            said.add(why)
+            line += f"\n      no {route}: {why}"
     if domain := joined(item.domain for item in outcome.evidence):
         line += f"\n      sampled: {in_words(domain)}"
     for item in outcome.evidence:

@@ -4,6 +4,7 @@ printing is left to the command."""
 
 from __future__ import annotations
 
+import difflib
 import fnmatch
 import time
 import traceback
@@ -39,8 +40,11 @@ def select_claims(patterns: Sequence[str]) -> list[Claim]:
     for pattern in patterns:
         matched = fnmatch.filter(claims, pattern)
         if not matched:
+            near = difflib.get_close_matches(pattern, claims, 3, 0.4)
+            hint = f"perhaps {' or '.join(near)}; " if near else ""
             raise UnknownClaim(
-                f"claim {pattern!r}: expected an id or glob matching one of {', '.join(claims)}"
+                f"claim {pattern!r}: expected an id or glob of a claim, {hint}--list shows all "
+                f"{len(claims)}"
             )
         chosen.update(matched)
     return [claims[claim_id] for claim_id in sorted(chosen)]
@@ -108,7 +112,7 @@ def _unless_broken(check: Check, formula: Formula, effort: Effort) -> Evidence:
     """What one check finds; UNDECIDED, with what it raised and where, where it broke."""
     try:
         return evidence_of(check, formula, effort)
-    except (ArithmeticError, ValueError, TypeError, LookupError, AttributeError) as error:
+    except Exception as error:  # noqa: BLE001 - told, and the other claims go on
         frames = traceback.extract_tb(error.__traceback__)
         own = [frame for frame in frames if Path(frame.filename).parent.name not in _MACHINERY]
         where = (own or frames)[-1]
@@ -177,7 +181,7 @@ def _first_refutation(
         try:
             if evidence_of(check, formula, tried).verdict is Verdict.REFUTED:
                 return Verdict.REFUTED
-        except (ArithmeticError, ValueError, TypeError, LookupError):
+        except Exception:  # noqa: BLE001 - a wrong formula may break a check in any way
             left = unreadable
     return left
 

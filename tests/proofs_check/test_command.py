@@ -18,9 +18,10 @@ FINISHED = Outcome(
 )
 
 
-def test_an_unknown_claim_exits_with_two_and_names_what_exists(capsys):
-    assert command.main(["no.such.claim"]) == 2
-    assert "strict.closed" in capsys.readouterr().err
+def test_an_unknown_claim_exits_with_two_and_names_what_is_near(capsys):
+    assert command.main(["strict.clsoed"]) == 2
+    told = capsys.readouterr().err
+    assert "perhaps strict.closed" in told and "--list" in told and len(told) < 200
 
 
 def test_list_names_every_claim_of_a_glob_and_proves_nothing(capsys):
@@ -51,6 +52,23 @@ def test_a_claim_that_fails_makes_the_exit_code_one(monkeypatch, capsys):
     wrong = Outcome("eval.entropy", "verified", Verdict.UNDECIDED, (), {})
     monkeypatch.setattr(command, "run_claims", lambda claims, effort, jobs: iter([wrong]))
     assert command.main(["eval.entropy"]) == 1
+    assert capsys.readouterr().out.splitlines()[-1].endswith("!): eval.entropy")
+
+
+def test_why_there_is_no_route_is_said_once(monkeypatch, capsys):
+    steps = (Evidence("steps", Verdict.VERIFIED), Evidence("search", Verdict.VERIFIED))
+    found = [Outcome(f"caps.{name}", "verified", Verdict.VERIFIED, steps, {}) for name in "ab"]
+    monkeypatch.setattr(command, "run_claims", lambda claims, effort, jobs: iter(found))
+    command.main(["caps.*"])
+    out = capsys.readouterr().out
+    assert out.count("no enclosure:") == 1 and out.count("no enclosure route") == 2
+
+
+def test_help_gives_examples_and_exit_statuses(capsys):
+    with pytest.raises(SystemExit):
+        command.main(["--help"])
+    told = capsys.readouterr().out
+    assert "strict.closed --explain" in told and "130 interrupted" in told
 
 
 def test_an_interrupt_keeps_finished_claims_and_resume_skips_them(tmp_path, monkeypatch, capsys):
