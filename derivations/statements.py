@@ -63,6 +63,7 @@ STATEMENTS: dict[str, Any] = {
             (p[1] - p[_RANK + 1]) * log(_RANK + 1),
         ),
     ),
+    "caps.tree.one-hot": Le(C, p[1] * log(_RANK + 1)),
     "margin.strict": Eq(Function("inf")(C), phi(g), evaluate=False),
     "margin.additive.at-least": Eq(Function("inf")(C), phi(sympy.Max(g, t))),
     "margin.additive.exact": Eq(Function("inf")(C), _ADDITIVE, evaluate=False),
@@ -71,7 +72,11 @@ STATEMENTS: dict[str, Any] = {
         Piecewise((phi(g), g >= _CORNER), (g * phi(_CORNER) / _CORNER, g < _CORNER)),
         evaluate=False,
     ),
-    "margin.absolute": Eq(Function("inf")(C), _perspective(Min(1, g + 2 * tau), g), evaluate=False),
+    "margin.absolute": Eq(
+        Function("inf")(C),
+        Piecewise((0, g < tau), (_perspective(Min(1, g + 2 * tau), g), True)),
+        evaluate=False,
+    ),
     "margin.top": Eq(Function("inf")(C), _perspective(_TOP, g), evaluate=False),
     "margin.gate.at-least": Eq(
         Function("inf")(C), Min(_perspective(_TOP, g), phi(sympy.Max(g, t))), evaluate=False

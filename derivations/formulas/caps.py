@@ -1,5 +1,6 @@
-"""Caps: how large a certificate can be, from a few probabilities of the target. No single-token
-certificate exceeds log 2, for example, and a draft further off than that is never certified."""
+"""Caps: how large a certificate can be, from a few probabilities of the target, and which targets
+attain them. No single-token certificate exceeds log 2, for example, and a draft further off than
+that is never certified."""
 
 from __future__ import annotations
 
@@ -11,8 +12,20 @@ from sympy import log
 
 from derivations.language import letters as at
 from derivations.language.claim import Claim, Derivation, Instance, Mutant, Step, declare
+from derivations.language.instances import PAIR_POOL
 
-__all__ = ["CAP_SINGLE", "CAP_TREE", "CAP_UNIVERSAL", "cap_single", "cap_tree", "cap_universal"]
+__all__ = [
+    "ATTAINED",
+    "CAP_SINGLE",
+    "CAP_TREE",
+    "CAP_UNIVERSAL",
+    "ONE_HOT",
+    "cap_of_the_top",
+    "cap_single",
+    "cap_tree",
+    "cap_universal",
+    "is_attained",
+]
 
 P1, PJ, PI = sympy.symbols("p_1 p_j p_i", positive=True)
 GAP = sympy.Symbol("d", nonnegative=True)
@@ -36,6 +49,25 @@ def cap_tree(numbers: Any, target_probs: Sequence[Any], width: int) -> Any:
     top = target_probs[0]
     gaps = [top - prob for prob in target_probs[1 : width + 1]]
     return min(numbers.log(1 + sum(gaps)), gaps[-1] * numbers.log(gaps[-1] * 0 + width + 1))
+
+
+def is_attained(numbers: Any, target_probs: Sequence[Any], competitor: int) -> int:
+    """1 where the certificate of a competitor below p_1 is log(1 + p_1 - p_j), else 0."""
+    top = target_probs[0]
+    return int(target_probs[competitor] == 0 and all(p in (0, top) for p in target_probs))
+
+
+def cap_of_the_top(numbers: Any, target_probs: Sequence[Any], width: int) -> Any:
+    """p_1 log(m + 1)."""
+    return target_probs[0] * numbers.log(target_probs[0] * 0 + width + 1)
+
+
+def _without_mass(numbers: Any, target_probs: Sequence[Any], competitor: int) -> int:
+    return int(target_probs[competitor] == 0)
+
+
+def _one_hot_alone(numbers: Any, target_probs: Sequence[Any], competitor: int) -> int:
+    return int(target_probs[0] == 1)
 
 
 def _three_halves(numbers: Any, target_probs: Sequence[Any], competitor: int) -> Any:
@@ -111,7 +143,9 @@ CAP_UNIVERSAL = Derivation(
     (
         *CAP_SINGLE.steps,
         Step(
-            "d = p_1 - p_j <= 1; with d = 1 - r the distance 2 - (1 + d) is r >= 0.",
+            "d = p_1 - p_j <= 1; with d = 1 - r the distance 2 - (1 + d) is r >= 0, and the "
+            "logarithm rises, its slope 1/x being positive: below log 2 unless r = 0, that is p_1 "
+            "= 1.",
             2 - (1 + (1 - REST)),
             0,
             "nonnegative",
@@ -179,13 +213,95 @@ CAP_TREE = Derivation(
     ),
 )
 
+_FOUND, _OTHER = (at.x * log(at.x / value) for value in (at.q, at.w))
+ATTAINED = Derivation(
+    "The least draft is the only one",
+    (
+        Step(
+            "For p_j > 0 the cap is at least p_j log(p_1/p_j) more than the certificate,",
+            how="cited",
+            cites=("caps.single",),
+            instances=(
+                Instance(
+                    "caps.single",
+                    ([at.x + at.y, at.x], 1),
+                    log(1 + at.y) - at.x * log((at.x + at.y) / at.x),
+                ),
+            ),
+        ),
+        Step(
+            "which is positive for d = p_1 - p_j > 0, as the slope of the logarithm is: p_1/p_j = "
+            "1 + d/p_j > 1.",
+            (at.b + at.a) / at.b - 1,
+            at.a / at.b,
+        ),
+        Step(
+            "For p_j = 0 the cap is what the draft w = (p + p_1 e_j)/(1 + p_1) costs. Halfway to "
+            "the least draft q a token costs less than the mean of both, by x/2 times the "
+            "logarithm of ((q + w)/2)^2/(q w):",
+            (_FOUND + _OTHER) / 2 - at.x * log(at.x / ((at.q + at.w) / 2)),
+            at.x / 2 * log(((at.q + at.w) / 2) ** 2 / (at.q * at.w)),
+        ),
+        Step(
+            "which is positive unless q = w, as the quotient's excess over 1 is ((q - w)/2)^2/(q "
+            "w).",
+            ((at.q + at.w) / 2) ** 2 / (at.q * at.w) - 1,
+            ((at.q - at.w) / 2) ** 2 / (at.q * at.w),
+        ),
+        Step(
+            "Both are feasible, and so is the middle. It costs at least what q does, so that, "
+            "where w costs no more than q, q and w agree at every token of the target.",
+            how="cited",
+            cites=("single.pool",),
+            instances=(PAIR_POOL,),
+        ),
+        Step(
+            "Off the pool q = p, but w = p/(1 + p_1) is less: with p_1 = a by",
+            at.p - at.p / (1 + at.a),
+            at.p * at.a / (1 + at.a),
+        ),
+        Step(
+            "so the whole target is pooled, at one level c = p/(1 + p_1): its tokens are equal, k "
+            "of 1/k, and the level is",
+            (1 / at.k) / (1 + 1 / at.k),
+            1 / (at.k + 1),
+        ),
+        Step(
+            "Such a target attains it: k tokens of 1/k and j share 1/(k + 1), which costs log(1 + "
+            "1/k).",
+            at.k * (1 / at.k) * log((1 / at.k) / (1 / (at.k + 1))),
+            log(1 + 1 / at.k),
+        ),
+    ),
+)
+ONE_HOT = Derivation(
+    "The gap is at most the top",
+    (
+        Step(
+            "The tree certificate is at most d log(m+1), d = p_1 - p_{m+1}; here d = 1/2, m = 1.",
+            how="cited",
+            cites=("caps.tree",),
+            instances=(
+                Instance(
+                    "caps.tree", ([sympy.Rational(3, 4), sympy.Rational(1, 4)], 1), log(2) / 2
+                ),
+            ),
+        ),
+        Step("d is at most p_1, d + p_{m+1} = p_1:", (at.d + at.x) - at.d, at.x),
+        Step(
+            "At p_1 = 1 the pool {1, ..., m+1} of mass 1 costs log(m + 1).",
+            at.log(1 / (1 / (at.n + 1))),
+            at.log(at.n + 1),
+        ),
+    ),
+)
 _DOMAIN = "any target, sorted"
 
 declare(
     Claim(
         id="caps.log2",
         sentence="No finite single-token certificate exceeds log 2, relaxed rules included, and "
-        "one-hot targets attain it.",
+        "one-hot targets alone attain it.",
         domain=_DOMAIN + ", any rejected token",
         theory="A4",
         relation=">=",
@@ -223,6 +339,37 @@ declare(
         mutants=(
             Mutant("log m for log(m + 1)", _width_off_by_one),
             Mutant("one gap for the sum of gaps", _one_gap_for_all),
+        ),
+    )
+)
+declare(
+    Claim(
+        id="caps.attained",
+        sentence="The certificate of a competitor j with p_j < p_1 is log(1 + p_1 - p_j) for the "
+        "targets that are uniform on some tokens and have p_j = 0, and for no others.",
+        domain=_DOMAIN + ", any rejected token below p_1 (1: attained, 0: not)",
+        theory="A4 (attained)",
+        relation="=",
+        formula=is_attained,
+        derivation=ATTAINED,
+        mutants=(
+            Mutant("whenever p_j = 0", _without_mass),
+            Mutant("one-hot targets alone", _one_hot_alone),
+        ),
+    )
+)
+declare(
+    Claim(
+        id="caps.tree.one-hot",
+        sentence="The tree certificate is at most p_1 log(m+1), so that one-hot targets alone "
+        "attain its cap log(m+1).",
+        domain=_DOMAIN + ", more than m tokens",
+        theory="A4 (tree, attained)",
+        relation=">=",
+        formula=cap_of_the_top,
+        derivation=ONE_HOT,
+        mutants=(
+            Mutant("log m for log(m + 1)", lambda n, p, width: cap_of_the_top(n, p, width - 1)),
         ),
     )
 )

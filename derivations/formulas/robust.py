@@ -330,6 +330,7 @@ THRESHOLD_BOX = Derivation(
         ),
     ),
 )
+_K = sympy.Function("K")(at.s)
 ENTROPY_BOX = Derivation(
     "The least entropy of a box",
     (
@@ -346,9 +347,21 @@ ENTROPY_BOX = Derivation(
             "nonnegative",
         ),
         Step(
-            "and KL(p'||p) <= (2 r)^2/8: x has a range of 2 r, and its cumulant's curvature is a "
-            "variance, at most r^2.",
-            sympy.Rational(1, 8) * (2 * at.r) ** 2,
+            "and KL(p'||p) = s K' - K at s = 1, K = log E_p exp(s x) the cumulant: it is 0 at s = "
+            "0 and has the slope",
+            at.diff(at.s * at.diff(_K, at.s) - _K, at.s),
+            at.s * at.diff(_K, at.s, 2),
+        ),
+        Step(
+            "where K'' is the variance of x under a law, at most the mean of x^2, and x^2 <= r^2: "
+            "for x = r - t and y = -x = r - z, r^2 - x^2 = (r - x)(r + x) is",
+            at.t * at.z,
+            0,
+            "nonnegative",
+        ),
+        Step(
+            "So KL(p'||p) is at most the integral of s r^2 from 0 to 1.",
+            sympy.integrate(at.s * at.r**2, (at.s, 0, 1)),
             at.r**2 / 2,
         ),
     ),

@@ -17,13 +17,15 @@ from sympy import log
 from derivations.formulas.strict import xlogx
 from derivations.language import letters as at
 from derivations.language.claim import Claim, Derivation, Mutant, Step, declare
-from derivations.language.instances import JOINING, UNORDERED, WEIGHED
+from derivations.language.instances import JOINING, PAIR_POOL, UNORDERED, WEIGHED
 
 __all__ = [
     "COMPETITOR",
     "POOLING",
+    "PREFIXES",
     "kkt_point",
     "pooled_value",
+    "prefix_value",
     "single_certificate",
     "single_pool",
     "smallest_cost",
@@ -85,6 +87,21 @@ def kkt_point(
 def smallest_cost(numbers: Any, target_probs: Sequence[Any], rejected: Sequence[int]) -> Any:
     """The certificate of a rejected set: the cost of its most probable token."""
     return single_certificate(numbers, target_probs, max(rejected, key=lambda i: target_probs[i]))
+
+
+def prefix_value(numbers: Any, target_probs: Sequence[Any], competitor: int, size: int) -> Any:
+    """The value of the pool of the ``size`` likeliest other tokens and the competitor."""
+    others = sorted(
+        (i for i in range(len(target_probs)) if i != competitor), key=lambda i: -target_probs[i]
+    )
+    return pooled_value(numbers, [target_probs[i] for i in [competitor, *others[:size]]])
+
+
+def _without_competitor(
+    numbers: Any, target_probs: Sequence[Any], competitor: int, size: int
+) -> Any:
+    others = sorted((p for i, p in enumerate(target_probs) if i != competitor), reverse=True)
+    return pooled_value(numbers, others[: size + 1])
 
 
 def _pool_of_size_changed_by(change: int) -> Any:
@@ -256,6 +273,53 @@ COMPETITOR = Derivation(
     ),
 )
 
+PREFIXES = Derivation(
+    "More equalities cost more",
+    (
+        Step(
+            "Of the drafts in which the k likeliest other tokens and j share one probability, the "
+            "nearest leaves them their joint mass y and every other token its own: merging the n = "
+            "k + 1 of them costs nothing less, and their shares y/n cost a member",
+            at.p * log(at.p / (at.y / at.n)),
+            at.p * log(at.p / at.y) + at.p * log(at.n),
+            cites=("lemma.merge",),
+        ),
+        Step(
+            "so their least KL is V(k) = sum p log(p/c), c = y/n. It does not fall in k, as one "
+            "equality more leaves a part of the drafts.",
+            how="cited",
+            cites=("lemma.infima",),
+            read=UNORDERED,
+        ),
+        Step(
+            "Up to the true pool's size the k likeliest lie above their and j's average, so that "
+            "V(k) is the least KL at which j reaches those k alone,",
+            how="cited",
+            cites=("single.pool",),
+            instances=(PAIR_POOL,),
+        ),
+        Step(
+            "which are a part of what the certificate asks for: it is V(k) + r.",
+            (at.f + at.r) - at.f,
+            0,
+            "nonnegative",
+        ),
+        Step(
+            "From there on a number that joins lies at or below the average, x = a - t, and stays "
+            "at or below the new one,",
+            ((at.n * at.a + (at.a - at.t)) / (at.n + 1)) - (at.a - at.t),
+            at.n * at.t / (at.n + 1),
+        ),
+        Step(
+            "as do the smaller ones after it: the draft of the pool of k has its maximum at j, and "
+            "costs no less than the least one that has: V(k) is the certificate and r more.",
+            at.n * at.t / (at.n + 1),
+            0,
+            "nonnegative",
+        ),
+    ),
+)
+
 _DOMAIN = "any vocabulary of at least 2 tokens, any target (zeros and ties included)"
 
 declare(
@@ -301,5 +365,22 @@ declare(
         formula=smallest_cost,
         derivation=COMPETITOR,
         mutants=(Mutant("the least probable rejected token", _largest_cost),),
+    )
+)
+declare(
+    Claim(
+        id="single.prefixes",
+        sentence="The pool of j and the k likeliest other tokens has the value V(k), the least KL "
+        "of a draft in which they share one probability; it does not fall in k, is at most the "
+        "certificate up to the true pool and at least it from there on.",
+        domain=_DOMAIN + ", any j, any k",
+        theory="A2 (pools of every size)",
+        relation="=",
+        formula=prefix_value,
+        derivation=PREFIXES,
+        mutants=(
+            Mutant("the next token in place of the competitor", _without_competitor),
+            Mutant("one token too few", lambda n, p, j, size: prefix_value(n, p, j, size - 1)),
+        ),
     )
 )

@@ -16,9 +16,11 @@ from derivations.language.claim import Claim, Derivation, Mutant, Step, declare
 from derivations.language.instances import FALLING, WEIGHED
 
 __all__ = [
+    "TEMPERATURE",
     "TREE_COMPETITORS",
     "TREE_POOLING",
     "fixed_tree_certificate",
+    "tempered_ratio",
     "tree_certificate",
     "tree_pool",
 ]
@@ -29,6 +31,11 @@ _SLACKNESS = (1 - PI / QI) * (QI - LEVEL)
 PA, PB, QA, QB = sympy.symbols("p_a p_b q_a q_b", positive=True)
 DEFICIT, DROP = sympy.symbols("t r", nonnegative=True)
 OUTSIDE = sympy.Symbol("k", integer=True, positive=True)
+
+
+def tempered_ratio(numbers: Any, first: Any, second: Any, temperature: Any) -> Any:
+    """log(p_i/p_j) of softmax(z/T), from the two tokens' logits."""
+    return (first - second) / temperature
 
 
 def tree_pool(target_probs: Sequence[Any], competitors: Sequence[int]) -> list[int]:
@@ -53,7 +60,7 @@ def fixed_tree_certificate(
 
 def tree_certificate(numbers: Any, target_probs: Sequence[Any], width: int) -> Any:
     """The certificate of a tree of ``width`` m over sorted probabilities; +inf where the vocabulary
-    has <= m " "tokens."""
+    has at most m tokens."""
     if len(target_probs) <= width:
         return math.inf
     return fixed_tree_certificate(numbers, target_probs, range(1, width + 1))
@@ -188,6 +195,29 @@ TREE_COMPETITORS = Derivation(
     ),
 )
 
+TEMPERATURE = Derivation(
+    "A temperature keeps the order",
+    (
+        Step(
+            "softmax(z/T) is exp(z/T)/W, W the sum over all tokens, whichever they are: of two",
+            log(at.exp(at.f / at.k) / at.w) - log(at.exp(at.h / at.k) / at.w),
+            (at.f - at.h) / at.k,
+        ),
+        Step(
+            "It has the sign of the logits' difference, f = h + r, at every T = k > 0, so that "
+            "target and draft rank their tokens alike at all temperatures:",
+            ((at.h + at.r) - at.h) / at.k,
+            0,
+            "nonnegative",
+        ),
+        Step(
+            "what decides is whether the target's first token is among the draft's m first (m = 1: "
+            "strict), and a certificate at one pair of temperatures speaks for all.",
+            how="definition",
+        ),
+    ),
+)
+
 declare(
     Claim(
         id="tree.pool",
@@ -219,5 +249,18 @@ declare(
             Mutant("one competitor fewer", _one_competitor_fewer),
             Mutant("the least probable tokens as competitors", _least_probable_competitors),
         ),
+    )
+)
+declare(
+    Claim(
+        id="tree.temperature",
+        sentence="log(p_i/p_j) of softmax(z/T) is (z_i - z_j)/T: of one sign at every T > 0, so "
+        "that ranks, and what strict greedy and trees decide, are the same at all temperatures.",
+        domain="any finite logits, any T > 0",
+        theory="A3 (temperatures)",
+        relation="=",
+        formula=tempered_ratio,
+        derivation=TEMPERATURE,
+        mutants=(Mutant("times T", lambda n, first, second, T: (first - second) * T),),
     )
 )

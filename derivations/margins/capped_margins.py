@@ -13,7 +13,7 @@ from derivations.language.claim import Claim, Derivation, Mutant, Step, declare
 from derivations.language.instances import PAIR
 from derivations.margins.margins import BELOW, MARGIN_DOMAIN, PAIR_MONOTONE, mass_and_gap
 
-__all__ = ["CAPPED", "absolute_margin", "entropy_margin"]
+__all__ = ["CAPPED", "CAPPED_ABSOLUTE", "absolute_margin", "entropy_margin"]
 
 D, T = sympy.symbols("d t", positive=True)
 
@@ -84,18 +84,37 @@ CAPPED = Derivation(
         Step("Hence s = min(1, g + 2 eps, g (1+delta)/(1-delta)) bounds it.", how="definition"),
     ),
 )
+CAPPED_ABSOLUTE = Derivation(
+    "A rejected token is small in itself, and so is the argmax where the margin is below tau",
+    (
+        *CAPPED.steps,
+        Step(
+            "For g < tau the argmax itself may be rejected, at p_1 = a, g < a < tau, p_2 = a - g, "
+            "the rest of the mass on n tokens, each of which tends to 0: the target as its own "
+            "draft is then rejected, and the infimum is 0.",
+            sympy.limit((1 - at.s) / at.n, at.n, sympy.oo),
+            0,
+        ),
+    ),
+)
 
 declare(
     Claim(
         id="margin.absolute",
         sentence="Absolute threshold tau, p1 - p2 = g or >= g: s phi(g/s), s = min(1, g + 2 tau); "
-        "+inf at tau = 0.",
-        domain=MARGIN_DOMAIN + ", 0 <= tau <= g",
+        "0 for g < tau, +inf at tau = 0.",
+        domain=MARGIN_DOMAIN + ", 0 <= tau <= 1",
         theory="B (tools), absolute rule",
         relation="=",
         formula=absolute_margin,
-        derivation=CAPPED,
-        mutants=(Mutant("tau for 2 tau", _single_tau),),
+        derivation=CAPPED_ABSOLUTE,
+        mutants=(
+            Mutant("tau for 2 tau", _single_tau),
+            Mutant(
+                "not 0 below tau",
+                lambda n, gap, tau: mass_and_gap(n, min(1 + gap * 0, gap + 2 * tau), gap),
+            ),
+        ),
     )
 )
 declare(

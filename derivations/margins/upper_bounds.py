@@ -12,7 +12,7 @@ from derivations.formulas.caps import CAP_TREE
 from derivations.formulas.strict import phi, xlogx
 from derivations.language import letters as at
 from derivations.language.claim import Claim, Derivation, Instance, Mutant, Step, declare
-from derivations.language.instances import PAIR_WEIGHTS
+from derivations.language.instances import PAIR_OF_ONE, PAIR_WEIGHTS
 from derivations.margins.margins import PAIR_MONOTONE, mass_and_gap
 
 __all__ = ["relaxed_upper", "single_upper", "single_vertex", "strict_upper", "tree_upper"]
@@ -67,6 +67,13 @@ def _one_pool(numbers: Any, gap: Any) -> Any:
 
 _PAIR_MASS = G + 2 * (1 - G) / V
 _TOP = (1 + D) / (N + 1)
+_AT_LEAST_PHI = Step(
+    "The pair of token 1 and the rejected one costs no more than the pool: s phi(d/s), s <= 1 the "
+    "pair's mass and d its gap, which falls in s: at least phi(d).",
+    how="cited",
+    cites=("single.dual", "lemma.pair"),
+    instances=(PAIR_WEIGHTS, PAIR_OF_ONE),
+)
 UPPER_STRICT = Derivation(
     "The rest of the mass is spread as thin as the ranking allows",
     (
@@ -83,6 +90,7 @@ UPPER_STRICT = Derivation(
             G * phi(sympy, sympy.S.One),
             G * log(2),
         ),
+        _AT_LEAST_PHI,
     ),
 )
 UPPER_SINGLE = Derivation(
@@ -154,6 +162,13 @@ UPPER_SINGLE = Derivation(
             cites=("single.dual",),
             instances=(PAIR_WEIGHTS,),
         ),
+        Step(
+            "So U is the certificate of a target with the gap d, and at most log(1 + d).",
+            how="cited",
+            cites=("caps.single",),
+            instances=(Instance("caps.single", ([at.y, 0], 1), log(1 + at.y)),),
+        ),
+        _AT_LEAST_PHI,
     ),
 )
 UPPER_TREE = Derivation(

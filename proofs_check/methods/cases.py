@@ -28,6 +28,7 @@ __all__ = [
     "against_definition",
     "exact_cases",
     "exactly",
+    "least_of",
     "solve",
     "tallied",
 ]
@@ -179,14 +180,28 @@ def _overlap(first: Bracket, second: Bracket, digits: int) -> bool:
 def solve(problem: Problem, digits: int) -> Bracket:
     """The bracket of a problem, solved once a process however many claims and mutants ask for
     it."""
-    return _solve_once(problem.target_probs, problem.hub, problem.spokes, problem.sign, digits)
+    return _solve_once(
+        problem.target_probs, problem.hub, problem.spokes, problem.sign, digits, problem.order
+    )
+
+
+def least_of(problems: Iterable[Problem], digits: int) -> tuple[mpmath.mpf, mpmath.mpf]:
+    """Bounds of the least value of several problems: the minimum over the union of their
+    regions."""
+    brackets = [solve(problem, digits) for problem in problems]
+    return min(b.lower for b in brackets), min(b.upper for b in brackets)
 
 
 @lru_cache(maxsize=20_000)
 def _solve_once(
-    target_probs: tuple[Fraction, ...], hub: int, spokes: tuple[int, ...], sign: int, digits: int
+    target_probs: tuple[Fraction, ...],
+    hub: int,
+    spokes: tuple[int, ...],
+    sign: int,
+    digits: int,
+    order: Fraction | None,
 ) -> Bracket:
-    return minimise_with_hub(target_probs, hub, spokes, sign=sign, digits=digits)
+    return minimise_with_hub(target_probs, hub, spokes, sign=sign, digits=digits, order=order)
 
 
 def exact_cases(holds: Callable[[Any], Any], cases: Iterable[tuple[str, Any]]) -> Evidence:

@@ -1,6 +1,7 @@
-"""The constrained minimum solved from its definition: min KL(target || draft) over drafts in a
-region, by a primal-dual interior-point method in mpmath, bracketed by a duality gap. Neither
-pooling nor a closed form is used, so that it is a witness for both."""
+"""The constrained minimum solved from its definition: min KL(target || draft), or a Renyi
+divergence of another order, over drafts in a region, by a primal-dual interior-point method in
+mpmath, bracketed by a duality gap. Neither pooling nor a closed form is used, so that it is a
+witness for both."""
 
 from __future__ import annotations
 
@@ -73,9 +74,10 @@ def minimise_with_hub(
     *,
     sign: int,
     digits: int = 50,
+    order: Fraction | None = None,
 ) -> Bracket:
-    """min KL(target || draft) subject to ``sign * (draft[hub] - draft[i]) >= 0`` for i in
-    ``spokes``.
+    """min KL(target || draft), or that of Renyi's ``order``, subject to ``sign * (draft[hub] -
+    draft[i]) >= 0`` for i in ``spokes``.
 
     The Newton matrix is an arrow (hub against spokes) with one equality row, so a step costs
     O(vocab). The returned bracket is narrower than 10**-(digits - 5) or NoConvergence is raised.
@@ -83,22 +85,86 @@ def minimise_with_hub(
     with working_digits(
         2 * digits + 20
     ):  # slacks shrink to 10**-digits and are differences of numbers near 1
-        bracket = _HubProblem(
-            [to_mp(prob) for prob in target_probs], hub, list(spokes), sign
-        ).solve(mpf(10) ** -digits)
-        if bracket.gap > mpf(10) ** -(digits - 5):
+        target = [to_mp(prob) for prob in target_probs]
+        cost = _Logarithm() if order is None else _Power(to_mp(order))
+        found = _HubProblem(target, hub, list(spokes), sign, cost).solve(mpf(10) ** -digits)
+        lower, upper = (cost.divergence(value) for value in (found.lower, found.upper))
+        bracket = Bracket(lower, upper, found.draft_probs, found.iterations)
+        if not bracket.gap <= mpf(10) ** -(digits - 5):
             raise NoConvergence(
                 f"hub {hub}, spokes {list(spokes)}: gap {mpmath.nstr(bracket.gap, 3)}"
             )
         return bracket
 
 
+class _Logarithm:
+    """A token's cost t log(t/d), whose sum is KL."""
+
+    def at(self, t: mpmath.mpf, d: mpmath.mpf) -> mpmath.mpf:
+        return t * mpmath.log(t / d) if t > 0 else mpf(0)
+
+    def slope(self, t: mpmath.mpf, d: mpmath.mpf) -> mpmath.mpf:
+        return -t / d
+
+    def curvature(self, t: mpmath.mpf, d: mpmath.mpf) -> mpmath.mpf:
+        return t / d**2
+
+    def least(self, t: mpmath.mpf, weight: mpmath.mpf) -> mpmath.mpf:
+        """The least of cost + weight d over d >= 0."""
+        if t == 0:
+            return mpf(0)
+        return t + t * mpmath.log(weight) if weight > 0 else -mpmath.inf
+
+    def divergence(self, total: mpmath.mpf) -> mpmath.mpf:
+        return total
+
+
+class _Power:
+    """A token's cost t^a d^(1-a), turned in sign for a < 1, where it is concave; the divergence is
+    the logarithm of the sum of powers over a - 1."""
+
+    def __init__(self, order: mpmath.mpf) -> None:
+        self.order, self.sign = order, 1 if order > 1 else -1
+
+    def at(self, t: mpmath.mpf, d: mpmath.mpf) -> mpmath.mpf:
+        return self.sign * t**self.order * d ** (1 - self.order)
+
+    def slope(self, t: mpmath.mpf, d: mpmath.mpf) -> mpmath.mpf:
+        return -abs(self.order - 1) * (t / d) ** self.order
+
+    def curvature(self, t: mpmath.mpf, d: mpmath.mpf) -> mpmath.mpf:
+        return self.order * abs(self.order - 1) * (t / d) ** self.order / d
+
+    def least(self, t: mpmath.mpf, weight: mpmath.mpf) -> mpmath.mpf:
+        """The least of cost + weight d over d >= 0: at d = t (|a-1|/weight)^(1/a)."""
+        if t == 0:
+            return mpf(0)
+        if weight <= 0:
+            return mpf(0) if self.sign > 0 else -mpmath.inf
+        d = t * (abs(self.order - 1) / weight) ** (1 / self.order)
+        return self.at(t, d) + weight * d
+
+    def divergence(self, total: mpmath.mpf) -> mpmath.mpf:
+        power = self.sign * total
+        if power <= 0:  # a dual value that says nothing
+            return -mpmath.inf
+        return mpmath.log(power) / (self.order - 1)
+
+
 class _HubProblem:
     """State of the interior-point iteration; ``bound`` multiplies draft >= 0, ``slope`` the hub
     constraints."""
 
-    def __init__(self, target: list[mpmath.mpf], hub: int, spokes: list[int], sign: int) -> None:
+    def __init__(
+        self,
+        target: list[mpmath.mpf],
+        hub: int,
+        spokes: list[int],
+        sign: int,
+        cost: _Logarithm | _Power,
+    ) -> None:
         self.target, self.hub, self.spokes, self.sign = target, hub, spokes, sign
+        self.cost = cost
         self.size = len(target)
         self.draft = self._strictly_feasible()
         self.level = mpf(1)
@@ -135,10 +201,12 @@ class _HubProblem:
     def _newton_step(self, centre: mpmath.mpf) -> None:
         hub, sign = self.hub, self.sign
         gradient = [
-            -t / d - centre / d + self.level for t, d in zip(self.target, self.draft, strict=True)
+            self.cost.slope(t, d) - centre / d + self.level
+            for t, d in zip(self.target, self.draft, strict=True)
         ]
         diagonal = [
-            t / d**2 + b / d for t, d, b in zip(self.target, self.draft, self.bound, strict=True)
+            self.cost.curvature(t, d) + b / d
+            for t, d, b in zip(self.target, self.draft, self.bound, strict=True)
         ]
         stiffness = {}
         for i in self.spokes:
@@ -197,15 +265,12 @@ class _HubProblem:
         return step
 
     def primal_value(self) -> mpmath.mpf:
-        """KL(target || draft) at the present strictly feasible draft: an upper bound of the
-        minimum."""
-        return mpmath.fsum(
-            t * mpmath.log(t / d) for t, d in zip(self.target, self.draft, strict=True) if t > 0
-        )
+        """The cost of the present strictly feasible draft: an upper bound of the minimum."""
+        return mpmath.fsum(self.cost.at(t, d) for t, d in zip(self.target, self.draft, strict=True))
 
     def dual_value(self) -> mpmath.mpf:
-        """The Lagrange dual at the present multipliers, 1 - level + sum target log(weight): a lower
-        bound.
+        """The Lagrange dual at the present multipliers, the sum of each token's least cost less the
+        level: a lower bound.
 
         weight_i = level + (the multipliers' pull on i) must be >= 0; the level is raised where it
         is not."""
@@ -214,13 +279,5 @@ class _HubProblem:
             pull[i] += self.sign * self.slope[i]
             pull[self.hub] -= self.sign * self.slope[i]
         level = max([self.level, *[-p for p in pull]])
-        weights = [level + p for p in pull]
-        if any(t > 0 and w <= 0 for t, w in zip(self.target, weights, strict=True)):
-            return -mpmath.inf
-        return (
-            1
-            - level
-            + mpmath.fsum(
-                t * mpmath.log(w) for t, w in zip(self.target, weights, strict=True) if t > 0
-            )
-        )
+        least = [self.cost.least(t, level + p) for t, p in zip(self.target, pull, strict=True)]
+        return -mpmath.inf if -mpmath.inf in least else mpmath.fsum(least) - level

@@ -4,19 +4,28 @@ a formula under test takes for them."""
 from __future__ import annotations
 
 import itertools
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from fractions import Fraction
 from typing import Any
 
-from proofs_check.methods.targets import MANY, WIDE, Target, generate_targets, large_target
+from proofs_check.methods.targets import (
+    MANY,
+    WIDE,
+    Target,
+    flat_target,
+    generate_targets,
+    large_target,
+)
 from proofs_check.registry import Effort
 
-__all__ = ["Problem", "single_problems", "tree_problems", "wide_problems"]
+__all__ = ["Problem", "one_hot_tree", "single_problems", "tree_problems", "wide_problems"]
 
 
 @dataclass(frozen=True)
 class Problem:
-    """min KL(target || draft) with ``sign * (draft[hub] - draft[i]) >= 0`` for every spoke i."""
+    """min KL(target || draft), or the Renyi divergence of an order, with ``sign * (draft[hub] -
+    draft[i]) >= 0`` for every spoke i."""
 
     label: str
     target_probs: tuple[Fraction, ...]
@@ -24,17 +33,18 @@ class Problem:
     spokes: tuple[int, ...]
     sign: int
     arguments: tuple[Any, ...]  # of the formula, after ``numbers``
+    order: Fraction | None = None
 
     def with_arguments(self, *arguments: Any) -> Problem:
         return replace(self, arguments=arguments)
 
 
 def single_problems(effort: Effort, *, every_competitor: bool = False) -> list[Problem]:
-    """Token j attains the draft's maximum; arguments (target_probs, j). Of a large target two
+    """Token j attains the draft's maximum; arguments (target_probs, j). Of large targets two
     competitors are tried."""
     found = []
     targets = generate_targets(effort.seed, effort.per_family)
-    for target in [*targets, *([large_target()] if effort.large else [])]:
+    for target in [*targets, *([large_target(), flat_target()] if effort.large else [])]:
         count = len(target.target_probs)
         few = sorted({1, count // 2, count - 1} if target in targets else {1, count - 1})
         for j in range(count) if every_competitor and target in targets else few:
@@ -60,6 +70,13 @@ def tree_problems(effort: Effort, *, max_vocab: int = 5) -> list[Problem]:
     return [_tree_problem(target, spokes) for target, spokes in chosen]
 
 
+def one_hot_tree() -> Problem:
+    """A wide tree at a certain token, which attains its cap."""
+    return _tree_problem(
+        Target("one-hot", (Fraction(1), *[Fraction(0)] * WIDE)), range(1, WIDE + 1)
+    )
+
+
 def wide_problems() -> list[Problem]:
     """All sets of 16 of 17 competitors, and the one set of 63."""
     return [
@@ -69,6 +86,7 @@ def wide_problems() -> list[Problem]:
     ]
 
 
-def _tree_problem(target: Target, spokes: tuple[int, ...]) -> Problem:
+def _tree_problem(target: Target, among: Iterable[int]) -> Problem:
+    spokes = tuple(among)
     label = f"{target}, B={{{', '.join(str(i + 1) for i in spokes)}}}"
     return Problem(label, target.target_probs, 0, spokes, -1, (target.target_probs, spokes))

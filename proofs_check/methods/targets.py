@@ -8,7 +8,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from fractions import Fraction
 
-__all__ = ["FAMILIES", "MANY", "WIDE", "Target", "generate_targets", "large_target"]
+__all__ = ["FAMILIES", "MANY", "WIDE", "Target", "flat_target", "generate_targets", "large_target"]
 
 # How far every sample of a statement on any number of tokens, or any width, has to go.
 MANY, WIDE = 64, 16
@@ -45,6 +45,12 @@ def _dirichlet(rng: random.Random) -> tuple[Fraction, ...]:
 
 def _peaked(rng: random.Random) -> tuple[Fraction, ...]:
     return _normalise(_weights(rng, rng.randint(4, 8), 0.25))
+
+
+def _saturated(rng: random.Random) -> tuple[Fraction, ...]:
+    """A first token of more than .96, as confident models have it."""
+    scale = Fraction(1, 10 ** rng.randint(2, 7))
+    return _normalise([Fraction(3), *(weight * scale for weight in _weights(rng, 3, 1.0))])
 
 
 def _near_tie(rng: random.Random) -> tuple[Fraction, ...]:
@@ -85,6 +91,7 @@ def _three_tokens(rng: random.Random) -> tuple[Fraction, ...]:
 FAMILIES: dict[str, Callable[[random.Random], tuple[Fraction, ...]]] = {
     "dirichlet": _dirichlet,
     "peaked": _peaked,
+    "saturated": _saturated,
     "near-tie": _near_tie,
     "tied": _tied,
     "one-hot": _one_hot,
@@ -101,6 +108,14 @@ def large_target(count: int = MANY, values: int = 0) -> Target:
     rng = random.Random(f"large/{count}")
     drawn = [Fraction(rng.randint(1, 100) ** 2) for _ in range(values or count)]
     return Target("large", _normalise([drawn[k % len(drawn)] for k in range(count)]))
+
+
+def flat_target(count: int = MANY) -> Target:
+    """One target of many tokens, most of them nearly as probable as the first: these all pool."""
+    rng = random.Random(f"flat/{count}")
+    alike = [Fraction(rng.randint(1000, 1010)) for _ in range(2 * count // 3)]
+    rest = [Fraction(rng.randint(9, 90)) for _ in range(count - len(alike))]
+    return Target("flat", _normalise([*alike, *rest]))
 
 
 def generate_targets(

@@ -1,6 +1,7 @@
 """The three routes: the derivation's steps, samples of the definition, enclosures of the domain.
 The last two never look at the derivation. Which methods belong to each, why a claim does without
-one, and how far its samples have to go."""
+one, and how far its samples have to go: to 64 tokens, to width 16, and near to both ends of an
+argument's domain."""
 
 from __future__ import annotations
 
@@ -90,15 +91,41 @@ _FEW: tuple[tuple[str, str], ...] = (
 )
 
 
+# An argument of these names -> how near to both ends of its domain samples have to come.
+_ENDS: dict[str, tuple[float, float]] = {
+    "gap": (0.025, 0.95),
+    "slack": (0.02, 0.9),
+    "alpha": (0.02, 0.9),
+    "tau": (0.02, 0.5),
+    "order": (0.1, 16.0),
+    "growth": (1.005, 2.5),
+    "radius": (0.005, 0.5),
+}
+# (pattern of ids, argument, why its samples end before)
+_NARROW: tuple[tuple[str, str, str], ...] = (
+    ("renyi.scaled", "order", "2 and 1/2, the two orders there are"),
+    ("drafter.margin.chord", "gap", "a line in the margin"),
+)
+
+
 def too_small(claim: str, domain: Domain) -> list[str]:
-    """What the samples of a claim have too little of, tokens or width, where nothing says why."""
+    """What the samples of a claim have too little of, tokens, width or the ends of an argument's
+    domain, where nothing says why."""
     if any(fnmatch(claim, pattern) for pattern, _ in _FEW):
         return []
     least = {TOKENS: MANY} | dict.fromkeys(WIDTHS, WIDE)
-    return [
+    short = [
         f"sampled to {name} {domain[name][1]:g} only, not to {count}"
         for name, count in least.items()
         if name in domain and domain[name][1] < count
+    ]
+    excused = {name for pattern, name, _ in _NARROW if fnmatch(claim, pattern)}
+    return short + [
+        f"sampled at {name} {domain[name][0]:g} to {domain[name][1]:g} only, not from {low:g} to "
+        f"{high:g}"
+        for name, (low, high) in _ENDS.items()
+        if name in domain and name not in excused
+        if domain[name][0] > low or domain[name][1] < high
     ]
 
 

@@ -16,11 +16,15 @@ SECTION_A = {
     "A1 strict": "A1 (strict)",
     "A1 strict under (L)": "0 (level sets) and A1 (strict)",
     "A2": "A2",
+    "A2 pools of every size": "A2 (pools of every size)",
     "A2 pooling too many": "A2 (pooling too many)",
     "A3 fixed B": "A3 (fixed B)",
     "A3": "A3",
+    "A3 temperatures": "A3 (temperatures)",
     "A4 single": "A4",
+    "A4 attained": "A4 (attained)",
     "A4 tree": "A4 (tree)",
+    "A4 tree, attained": "A4 (tree, attained)",
 }
 SECTION_B = {
     "T1 transport": "B (T1)",

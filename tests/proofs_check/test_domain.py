@@ -33,3 +33,11 @@ def test_a_claim_whose_samples_are_small_is_told_so():
     ]
     assert too_small("tree.competitors", {"tokens": (2.0, 64.0), "width": (1.0, 16.0)}) == []
     assert too_small("drafter.entropy.inner", small) == []  # by brute force, as it says
+
+
+def test_a_claim_whose_samples_keep_from_the_ends_of_a_domain_is_told_so():
+    middle = {"gap": (0.1, 0.99), "alpha": (0.01, 0.95)}
+    told = ["sampled at gap 0.1 to 0.99 only, not from 0.025 to 0.95"]
+    assert too_small("margin.multiplicative", middle) == told
+    assert too_small("margin.multiplicative", middle | {"gap": (0.01, 0.95)}) == []
+    assert too_small("drafter.margin.chord", middle) == []  # a line in the margin, as it says

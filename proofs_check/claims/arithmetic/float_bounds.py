@@ -58,7 +58,7 @@ def simulate_kl_errors(formula: Formula, effort: Effort) -> Cases:
     ]
     for target in targets:
         own = [to_mp(prob) for prob in target.target_probs]
-        for closeness in ("1", "1e-3", "1e-8"):
+        for closeness in ("20", "1", "1e-3", "1e-8"):
             noise = [mpmath.mpf(rng.uniform(-1, 1)) * mpmath.mpf(closeness) for _ in own]
             draft = [p * mpmath.exp(x) for p, x in zip(own, noise, strict=True)]
             draft = [q / mpmath.fsum(draft) for q in draft]
@@ -74,6 +74,7 @@ def simulate_kl_errors(formula: Formula, effort: Effort) -> Cases:
             # the worst measured value that the error model allows
             for eta, relative in (
                 (mpmath.mpf("0.01"), mpmath.mpf("0.1")),
+                (mpmath.mpf("0.01"), mpmath.mpf("0.6")),
                 (mpmath.mpf("1e-9"), mpmath.mpf("1e-9")),
             ):
                 worst = (

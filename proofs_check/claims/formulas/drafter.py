@@ -24,8 +24,8 @@ from proofs_check.outcome import Evidence
 from proofs_check.registry import Effort, check
 
 _NOTHING = "t=1: no target has p_j > p_y + 1, nothing is rejected"
-SLACKS = (F(1, 20), F(3, 10), F(4, 5))
-ALPHAS = (F(1, 10), F(1, 2), F(1))
+SLACKS = (F(1, 50), F(3, 10), F(19, 20))
+ALPHAS = (F(1, 100), F(1, 2), F(1))
 
 
 def _each_competitor(probs: tuple[F, ...], row: Callable[[int], Row]) -> list[Projection]:
@@ -100,7 +100,7 @@ def _gate(effort: Effort, *, factor: bool = False) -> Iterator[BaseCase]:
 
 def _absolute(effort: Effort) -> Iterator[BaseCase]:
     for label, probs in base_draws(effort):
-        for tau in (F(1, 10), F(3, 10)):
+        for tau in (F(1, 50), F(3, 5)):
             row: Row = (((0, F(-1)),), -tau)
             yield f"{label}, tau={tau}", [Projection(probs, (row,))], (probs[0], tau)
 
@@ -193,6 +193,26 @@ LARGE: dict[str, Callable[[], Iterator[BaseCase]]] = {
     "drafter.competitor": partial(_large_candidates, False),
     "drafter.maximum": partial(_large_candidates, True),
 }
+
+
+def _wider_tree() -> Iterator[BaseCase]:
+    probs = large_target(7).target_probs
+    each = [Projection(probs, tuple(reaches(j, i) for i in range(5))) for j in (5, 6)]
+    yield "m=5", each, (probs, 5)
+
+
+def _wider_gate(name: str, parameter: F) -> Iterator[BaseCase]:
+    probs = large_target(4).target_probs
+    row = partial(reaches, loser=0, **{name: parameter})
+    top = Projection(probs, tuple(reaches(i, 0) for i in (1, 2, 3)))
+    yield f"m=3, {parameter}", [*_each_competitor(probs, row), top], (probs, 3, parameter)
+
+
+ENDS: dict[str, Callable[[], Iterator[BaseCase]]] = {
+    "drafter.tree": _wider_tree,
+    "drafter.gate": partial(_wider_gate, "by", F(1, 50)),
+    "drafter.gate.multiplicative": partial(_wider_gate, "factor", F(19, 20)),
+}
 CASES: dict[str, Callable[[Effort], Iterator[BaseCase]]] = {
     "drafter.strict": _strict,
     "drafter.tree": _tree,
@@ -224,8 +244,12 @@ KNOWN: dict[str, list[tuple[tuple[Any, ...], Any]]] = {
             (([R(16, 21), R(4, 21), R(1, 21)], 2), _TREE),
             ((_PROBS, 1), _LOG_TWO_PAIR),
             ((_PROBS, len(_PROBS)), sympy.oo),
+            *zero,
         ]
-        for claim in ("drafter.tree", "drafter.top")
+        for claim, zero in (
+            ("drafter.tree", [(([R(3, 4), R(1, 4), R(0)], 2), sympy.oo)]),
+            ("drafter.top", [(([R(3, 4), R(1, 4), R(0)], 2), log(4))]),
+        )
     },
     "drafter.additive": [
         ((R(3, 4), R(1, 4), R(1, 5)), _ADDITIVE),
@@ -243,7 +267,7 @@ KNOWN: dict[str, list[tuple[tuple[Any, ...], Any]]] = {
 }
 
 
-register_projections(CASES, KNOWN, LARGE)
+register_projections(CASES, KNOWN, LARGE, ENDS)
 
 
 # (rule, a draft on the boundary, vanishing entries as None, parameter, the region as one set of

@@ -185,6 +185,8 @@ def _tree_cases(effort: Effort) -> Iterator[tuple[str, tuple[F, ...], int, int]]
         for width in (1, 2, 3) if k == 2 else (1, 2):
             if any(True for _ in _tree_regions(probs, k, width)) and len(probs) <= 5:
                 yield f"{label}, m={width}", probs, k, width
+    # three unlisted tokens are nearer than the listed one
+    yield "(50, 1, 17, 16, 16)/100, m=3", tuple(F(x, 100) for x in (50, 1, 17, 16, 16)), 2, 3
     yield f"large, m={MANY}", large_target(MANY + 1).target_probs, MANY, MANY
 
 

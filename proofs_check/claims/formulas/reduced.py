@@ -1,11 +1,11 @@
-"""Checks of certificates over a part of the vocabulary: the outside solver with the draft held to
-D, rejected tokens told by the rule's own words on the whole target."""
+"""Checks of certificates over a part of the vocabulary: both solvers with the draft held to D,
+rejected tokens told by the rule's own words on the whole target."""
 
 from __future__ import annotations
 
 import itertools
 import random
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator
 from fractions import Fraction
 from typing import Any
 
@@ -13,9 +13,10 @@ import sympy
 
 from derivations.formulas.reduced import REDUCED
 from derivations.language.claim import Formula
-from proofs_check.methods.cases import Tally
+from proofs_check.methods.cases import Tally, least_of
 from proofs_check.methods.conic import TOLERANCE, clarabel
-from proofs_check.methods.numbers import MP
+from proofs_check.methods.numbers import MP, to_mp, working_digits
+from proofs_check.methods.problems import Problem
 from proofs_check.methods.steps import Identities, proved
 from proofs_check.methods.targets import MANY, WIDE, large_target
 from proofs_check.outcome import Evidence
@@ -49,8 +50,14 @@ def _least(probs: list[Fraction], kept: list[int], beaten: Any, sign: int, hub: 
     return clarabel(cvxpy.sum(cvxpy.rel_entr(inside, draft[kept])), constraints)
 
 
-def _mp(probs: list[Fraction]) -> list[Any]:
-    return [MP.mpf(p.numerator) / p.denominator for p in probs]
+def _problem(
+    probs: list[Fraction], kept: list[int], beaten: Iterable[int], sign: int, hub: int
+) -> Problem:
+    """The same over the drafts on D alone."""
+    total = sum((probs[i] for i in kept), Fraction(0))
+    places = {i: place for place, i in enumerate(kept)}
+    given = tuple(probs[i] / total for i in kept)
+    return Problem("", given, places[hub], tuple(places[i] for i in beaten), sign, ())
 
 
 @proved("reduced.single", REDUCED)
@@ -59,22 +66,6 @@ def prove_single(formula: Formula, effort: Effort) -> Identities:
     pair = R(5, 7) * sympy.log(R(10, 7)) + R(2, 7) * sympy.log(R(4, 7))
     yield "D = {1, 3}, strict", formula(sympy, probs, [0, 2], [0]), pair
     yield "D = {2, 3}, argmax out of D", formula(sympy, probs, [1, 2], [0]), sympy.S.Zero
-
-
-@check("reduced.single", method="conic")
-def solve_single(formula: Formula, effort: Effort) -> Evidence:
-    """Every rejected token of D in turn may be the draft's argmax; additive thresholds of p."""
-    tally = Tally("conic", confirm=TOLERANCE, refute=10 * TOLERANCE)
-    for number, (probs, kept) in enumerate(_targets(effort, 12)):
-        slack = Fraction(number % 4, 20) if len(probs) < MANY else probs[0] - probs[MANY - 8]
-        accepted = [i for i, p in enumerate(probs) if p >= probs[0] - slack]
-        rejected = [i for i in kept if i not in accepted]
-        if not rejected:
-            continue
-        found = min(_least(probs, kept, [i for i in kept if i != j], 1, j) for j in rejected)
-        value = formula(MP, _mp(probs), kept, accepted)
-        tally.add(f"{probs}, D={kept}, slack {slack}", value, found, found)
-    return tally.evidence("cvxpy, Clarabel, the draft of the whole vocabulary, no mass off D")
 
 
 def _wide() -> tuple[list[Fraction], list[int]]:
@@ -89,19 +80,60 @@ def prove_tree(formula: Formula, effort: Effort) -> Identities:
     yield "D = {1, 3}, width 1", formula(sympy, probs, [0, 2], 1), pair
 
 
-@check("reduced.tree", method="conic")
-def solve_tree(formula: Formula, effort: Effort) -> Evidence:
-    tally = Tally("conic", confirm=TOLERANCE, refute=10 * TOLERANCE)
+# label, the formula's arguments, and programmes of which the least counts
+_Case = tuple[str, tuple[Any, ...], list[tuple[list[Fraction], list[int], list[int], int, int]]]
+
+
+def _singles(effort: Effort) -> Iterator[_Case]:
+    """Every rejected token of D in turn may be the draft's argmax; additive thresholds of p."""
+    for number, (probs, kept) in enumerate(_targets(effort, 12)):
+        slack = Fraction(number % 4, 20) if len(probs) < MANY else probs[0] - probs[MANY - 8]
+        accepted = [i for i, p in enumerate(probs) if p >= probs[0] - slack]
+        rejected = [i for i in kept if i not in accepted]
+        programmes = [(probs, kept, [i for i in kept if i != j], 1, j) for j in rejected]
+        if rejected:
+            yield f"{probs}, D={kept}, slack {slack}", (probs, kept, accepted), programmes
+
+
+def _trees(effort: Effort) -> Iterator[_Case]:
+    """All sets of m competitors in D."""
     for probs, drawn in [*_targets(effort, 10), _wide()]:
         kept = sorted({0, *drawn})
         width = 1 + len(drawn) % (len(kept) - 1) if len(kept) > 2 else 1
         if len(probs) >= MANY:
             width = min(WIDE, len(kept) - 2) if len(kept) <= WIDE + 2 else len(kept) - 1
-        found = min(
-            _least(probs, kept, chosen, -1, 0)
-            for chosen in itertools.combinations([i for i in kept if i], width)
-        )
-        tally.add(
-            f"{probs}, D={kept}, m={width}", formula(MP, _mp(probs), kept, width), found, found
-        )
-    return tally.evidence("cvxpy, Clarabel, all sets of m competitors in D")
+        sets = itertools.combinations([i for i in kept if i], width)
+        programmes = [(probs, kept, list(chosen), -1, 0) for chosen in sets]
+        yield f"{probs}, D={kept}, m={width}", (probs, kept, width), programmes
+
+
+_MOST_SOLVED = 8  # programmes of a case, at 50 digits each; the outside solver takes the others
+
+
+def _check_by_both(claim: str, cases: Callable[[Effort], Iterator[_Case]]) -> None:
+    @check(claim, method="optimiser")
+    def solve(formula: Formula, effort: Effort) -> Evidence:
+        tally = Tally.at_digits("optimiser", effort.digits)
+        for label, (probs, *rest), programmes in cases(effort):
+            if len(programmes) > _MOST_SOLVED:
+                continue
+            least = least_of((_problem(*each) for each in programmes), effort.digits)
+            with working_digits(effort.digits + 30):
+                tally.add(label, formula(MP, list(map(to_mp, probs)), *rest), *least)
+            if tally.refuted:
+                break
+        return tally.evidence(f"{effort.digits} digits, the draft on D")
+
+    @check(claim, method="conic")
+    def solve_outside(formula: Formula, effort: Effort) -> Evidence:
+        tally = Tally("conic", confirm=TOLERANCE, refute=10 * TOLERANCE)
+        for label, (probs, *rest), programmes in cases(effort):
+            found = min(_least(*each) for each in programmes)
+            tally.add(label, formula(MP, list(map(to_mp, probs)), *rest), found, found)
+            if tally.refuted:
+                break
+        return tally.evidence("cvxpy, Clarabel, the draft of the whole vocabulary, no mass off D")
+
+
+_check_by_both("reduced.single", _singles)
+_check_by_both("reduced.tree", _trees)

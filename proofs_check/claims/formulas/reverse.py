@@ -95,8 +95,9 @@ KNOWN: dict[str, list[tuple[tuple[Any, ...], Any]]] = {
         ((_PROBS, 3), -log(1 - R(521, 585) + 3 * R(16, 585))),
         ((_THREE, 2), -log(R(12, 21))),
         ((_THREE, 3), oo),
+        (([R(3, 4), R(1, 4), R(0)], 2), log(4)),
     ],
 }
 
 
-register_projections(CASES, KNOWN, LARGE)
+register_projections(CASES, KNOWN, LARGE, {})

@@ -18,7 +18,8 @@ from derivations.language.claim import Formula
 from proofs_check.methods.cases import Cases, Tally, exact_cases, tallied
 from proofs_check.methods.conic import TOLERANCE, clarabel
 from proofs_check.methods.examination import Examined, examined
-from proofs_check.methods.numbers import MP, divergence
+from proofs_check.methods.joint import JointProgramme, minimise_jointly
+from proofs_check.methods.numbers import MP, divergence, to_mp, working_digits
 from proofs_check.methods.steps import Identities, proved
 from proofs_check.methods.targets import MANY
 from proofs_check.outcome import Evidence
@@ -36,6 +37,9 @@ def prove_dual(formula: Formula, effort: Effort) -> Identities:
     yield "KL = 1/10, y = log 2", formula(sympy, R(1, 10), tilt), value
 
 
+_TILTS = ("0.001", "0.3", "0.8", "2", "3", "20", "200")
+
+
 def _pairs(effort: Effort) -> Iterator[tuple[str, list[Any], list[Any]]]:
     rng = random.Random(effort.seed)
     for number in range(60):
@@ -43,18 +47,18 @@ def _pairs(effort: Effort) -> Iterator[tuple[str, list[Any], list[Any]]]:
         target = [MP.mpf(rng.random()) ** (1 + number % 4) for _ in range(size)]
         draft = [p * mpmath.exp(MP.mpf(rng.gauss(0, 0.2 + number % 5 / 3))) for p in target]
         yield (f"pair {number}", [p / sum(target) for p in target], [q / sum(draft) for q in draft])
-    for tilt in (MP.mpf("0.01"), MP.mpf("0.8"), MP.mpf(3), MP.mpf(20)):  # where a line touches
+    for tilt in map(MP.mpf, _TILTS[::2]):  # where a line touches
         low = 1 / tilt - 1 / mpmath.expm1(tilt)
         high = low * tilt / -mpmath.expm1(-tilt)
         yield f"touching at {tilt}", [high, 1 - high], [low, 1 - low]
 
 
-@tallied("sampling.dual", method="search", relation="<=", told="pairs of 2 to 8 tokens, 6 tilts")
+@tallied("sampling.dual", method="search", relation="<=", told="pairs of 2 to 8 tokens, 7 tilts")
 def search_dual(formula: Formula, effort: Effort) -> Cases:
     for label, target, draft in _pairs(effort):
         kl = divergence(target, draft)
         kept = mpmath.fsum(min(p, q) for p, q in zip(target, draft, strict=True))
-        for tilt in ("0.01", "0.3", "0.8", "2", "3", "20"):
+        for tilt in _TILTS:
             yield f"{label}, y={tilt}", formula(MP, kl, MP.mpf(tilt)), kept, kept
 
 
@@ -106,28 +110,47 @@ def prove_set(formula: Formula, effort: Effort) -> Identities:
     yield "A = {1, 3}, loss 1/5", formula(sympy, probs, [0, 2], R(1, 5)), value
 
 
-@check("sampling.set", method="conic")
-def solve_set(formula: Formula, effort: Effort) -> Evidence:
-    import cvxpy
-
+def _sets(effort: Effort) -> Iterator[tuple[list[F], list[int], F]]:
+    """A target, a set of its tokens, and a loss."""
     rng = random.Random(effort.seed)
-    tally = Tally("conic", confirm=TOLERANCE, refute=10 * TOLERANCE)
     for number in range(15):
         size = 2 + number % 5 if number < 14 else MANY
         drawn = [rng.randint(1, 40) for _ in range(size)]
         probs = [F(x, sum(drawn)) for x in drawn]
         chosen = sorted(rng.sample(range(size), 1 + number % (size - 1)))
-        loss = sum(probs[i] for i in chosen) * F(1 + number % 4, 6)
-        draft = cvxpy.Variable(size, nonneg=True)
+        yield probs, chosen, sum(probs[i] for i in chosen) * F(1 + number % 4, 6)
+
+
+@check("sampling.set", method="optimiser")
+def solve_set_closely(formula: Formula, effort: Effort) -> Evidence:
+    tally = Tally.at_digits("optimiser", effort.digits)
+    for probs, chosen, loss in _sets(effort):
+        if len(probs) == MANY:
+            continue
+        fixed = [({i: F(1)}, p) for i, p in enumerate(probs[1:], 1)]  # their sum fixes the first
+        programme = JointProgramme(len(probs), equalities=fixed)
+        row = {programme.draft(i): F(-1) for i in chosen}
+        programme.row_at_least(row, loss - sum(probs[i] for i in chosen))
+        found = minimise_jointly(programme, digits=effort.digits)
+        with working_digits(effort.digits + 30):
+            value = formula(MP, list(map(to_mp, probs)), chosen, to_mp(loss))
+            tally.add(f"{probs}, A={chosen}, loss {loss}", value, found.lower, found.upper)
+        if tally.refuted:
+            break
+    return tally.evidence(f"{effort.digits} digits, the draft free")
+
+
+@check("sampling.set", method="conic")
+def solve_set(formula: Formula, effort: Effort) -> Evidence:
+    import cvxpy
+
+    tally = Tally("conic", confirm=TOLERANCE, refute=10 * TOLERANCE)
+    for probs, chosen, loss in _sets(effort):
+        draft = cvxpy.Variable(len(probs), nonneg=True)
         kept = float(sum(probs[i] for i in chosen) - loss)
         constraints = [cvxpy.sum(draft) == 1, cvxpy.sum(draft[chosen]) <= kept]
         found = clarabel(cvxpy.sum(cvxpy.rel_entr([float(p) for p in probs], draft)), constraints)
-        value = formula(
-            MP,
-            [MP.mpf(p.numerator) / p.denominator for p in probs],
-            chosen,
-            MP.mpf(loss.numerator) / loss.denominator,
-        )
+        value = formula(MP, list(map(to_mp, probs)), chosen, to_mp(loss))
         tally.add(f"{probs}, A={chosen}, loss {loss}", value, found, found)
     return tally.evidence("cvxpy, Clarabel, the draft free")
 

@@ -11,14 +11,15 @@ import mpmath
 import sympy
 from sympy import log, symbols
 
-from derivations.formulas.single_token import COMPETITOR, POOLING
+from derivations.formulas.single_token import COMPETITOR, POOLING, PREFIXES
 from derivations.language.claim import Formula
-from proofs_check.methods.cases import Tally, exact_cases, solve
+from proofs_check.methods.cases import Cases, Tally, exact_cases, solve, tallied
 from proofs_check.methods.conic import check_by_solvers
+from proofs_check.methods.joint import JointProgramme, minimise_jointly
 from proofs_check.methods.numbers import MP, to_mp, working_digits
 from proofs_check.methods.problems import single_problems
 from proofs_check.methods.steps import Identities, prove_identities, proved
-from proofs_check.methods.targets import MANY
+from proofs_check.methods.targets import MANY, generate_targets
 from proofs_check.outcome import Evidence
 from proofs_check.registry import Effort, check
 
@@ -148,3 +149,54 @@ def enumerate_competitors(formula: Formula, effort: Effort) -> Evidence:
         if tally.refuted:
             break
     return tally.evidence(f"{effort.digits} digits, every rejected token solved")
+
+
+@proved("single.prefixes", PREFIXES)
+def prove_prefixes(formula: Formula, effort: Effort) -> Identities:
+    """(5, 2, 2, 1)/10 and token 4: pools of two, three and four."""
+    probs = [sympy.Rational(x, 10) for x in (5, 2, 2, 1)]
+    for size in (1, 2, 3):
+        pooled = [*probs[:size], probs[3]]
+        level = sum(pooled) / len(pooled)
+        value = sum(x * log(x / level) for x in pooled)
+        yield f"{size} others", formula(sympy, probs, 3, size), value
+
+
+@check("single.prefixes", method="optimiser")
+def level_prefixes(formula: Formula, effort: Effort) -> Evidence:
+    """The least KL with that many equalities, the draft alone free."""
+    tally = Tally.at_digits("optimiser", effort.digits)
+    targets = [t.target_probs for t in generate_targets(effort.seed, 1, max_vocab=6)]
+    for probs in (target for target in targets if min(target) > 0):
+        fixed = [({i: Fraction(1)}, p) for i, p in enumerate(probs[1:], 1)]
+        j = len(probs) - 1
+        for size in range(1, j):
+            programme = JointProgramme(len(probs), equalities=list(fixed))
+            for i in range(size):
+                programme.apart(programme.draft(i), programme.draft(j), Fraction(0))
+            found = minimise_jointly(programme, digits=effort.digits)
+            with working_digits(effort.digits + 30):
+                value = MP.mpf(formula(MP, tuple(map(to_mp, probs)), j, size))
+                tally.add(f"{probs}, k={size}", value, found.lower, found.upper)
+            if tally.refuted:
+                return tally.evidence()
+    return tally.evidence(f"{effort.digits} digits, a draft with k equalities")
+
+
+@tallied("single.prefixes", method="search", relation="<=", told="beside the solved certificates")
+def order_prefixes(formula: Formula, effort: Effort) -> Cases:
+    """V(k - 1) <= V(k), and the certificate between V(k) up to the pool and V(k) from it on; the
+    pool is read off the solved draft, which lowers its tokens."""
+    for problem in single_problems(effort):
+        found, probs, j = solve(problem, effort.digits), problem.target_probs, problem.hub
+        lowered = [to_mp(p) - q > 1e-15 for p, q in zip(probs, found.draft_probs, strict=True)]
+        pooled, numbers = sum(lowered), tuple(map(to_mp, probs))
+        before = MP.mpf(0)
+        for size in range(min(len(probs) - 1, pooled + 3) + 1):
+            value, label = MP.mpf(formula(MP, numbers, j, size)), f"{problem.label}, k={size}"
+            yield label, before, value, value
+            if size <= pooled:
+                yield label, value, found.lower, found.upper
+            if size >= pooled:
+                yield label, -value, -found.upper, -found.lower
+            before = value

@@ -3,6 +3,7 @@ constraints alone."""
 
 from __future__ import annotations
 
+import random
 from collections.abc import Iterator
 from dataclasses import replace
 from fractions import Fraction
@@ -11,9 +12,9 @@ from typing import Any
 import sympy
 from sympy import log
 
-from derivations.formulas.tree import TREE_COMPETITORS, TREE_POOLING
+from derivations.formulas.tree import TEMPERATURE, TREE_COMPETITORS, TREE_POOLING
 from derivations.language.claim import Formula
-from proofs_check.methods.cases import Tally, solve
+from proofs_check.methods.cases import Cases, Tally, least_of, tallied
 from proofs_check.methods.conic import TOLERANCE, check_by_solvers, solve_hub_by_cone
 from proofs_check.methods.numbers import MP, to_mp, working_digits
 from proofs_check.methods.problems import Problem, tree_problems, wide_problems
@@ -64,11 +65,10 @@ def enumerate_competitor_sets(formula: Formula, effort: Effort) -> Evidence:
     """The least value over all sets of m competitors, each solved from its definition."""
     tally = Tally.at_digits("optimiser", effort.digits)
     for label, probs, width, problems in _by_width(tree_problems(replace(effort, large=False))):
-        brackets = [solve(problem, effort.digits) for problem in problems]
+        least = least_of(problems, effort.digits)
         with working_digits(effort.digits + 30):
             value: Any = formula(MP, [to_mp(prob) for prob in probs], width)
-            lower, upper = min(b.lower for b in brackets), min(b.upper for b in brackets)
-            tally.add(label, value, lower, upper)
+            tally.add(label, value, *least)
         if tally.refuted:
             break
     return tally.evidence(f"{effort.digits} digits, all competitor sets enumerated")
@@ -94,3 +94,29 @@ def _by_width(problems: list[Problem]) -> Iterator[tuple[str, Any, int, list[Pro
         groups.setdefault((problem.target_probs, len(problem.spokes)), []).append(problem)
     for (probs, width), members in groups.items():
         yield f"{members[0].label}, m={width}", probs, width, members
+
+
+@proved("tree.temperature", TEMPERATURE)
+def prove_ratio(formula: Formula, effort: Effort) -> Identities:
+    logits = [sympy.log(5), sympy.log(3), sympy.log(2)]
+    for temperature in (sympy.Rational(1, 2), sympy.Integer(2)):
+        weights = [sympy.exp(z / temperature) for z in logits]
+        first, second = (w / sum(weights) for w in weights[:2])
+        found = formula(sympy, *logits[:2], temperature)
+        yield f"(5, 3, 2)/10 at T = {temperature}", found, sympy.log(first / second)
+
+
+@tallied("tree.temperature", method="search", told="softmax by its definition")
+def search_ratio(formula: Formula, effort: Effort) -> Cases:
+    """Laws that the temperature makes of random logits, and whether it keeps their order."""
+    rng = random.Random(effort.seed)
+    for number in range(40):
+        logits = [MP.mpf(rng.gauss(0, 4)) for _ in range(2 + number % 9)]
+        temperature = MP.mpf(rng.choice(("0.05", "0.7", "1", "3", "40")))
+        weights = [MP.exp(z / temperature) for z in logits]
+        law = [w / MP.fsum(weights) for w in weights]
+        kept = sorted(logits, reverse=True) == [
+            z for _, z in sorted(zip(law, logits, strict=True), reverse=True)
+        ]
+        truth = MP.log(law[0] / law[1]) if kept else MP.inf
+        yield f"{number}, T={temperature}", formula(MP, *logits[:2], temperature), truth, truth

@@ -9,7 +9,16 @@ from typing import Any
 
 import sympy
 
-from proofs_check.claims.margins.margins import BOTH, SLACKS, CasesOf, Extremal, Large, register
+from proofs_check.claims.margins.margins import (
+    BOTH,
+    HIGH,
+    LOW,
+    SLACKS,
+    CasesOf,
+    Extremal,
+    Large,
+    register,
+)
 from proofs_check.methods.margin_programmes import Case, Margin, margin_programme, with_tail
 from proofs_check.methods.targets import MANY, WIDE
 from proofs_check.registry import Effort
@@ -90,6 +99,24 @@ def _large_multiplicative(last_gap: bool) -> Iterator[Case]:
     yield _multiplicative_case(WIDE, F(1, 2), F(9, 20), "exactly", last_gap)
 
 
+def _gate_ends(margin: Margin, last_gap: bool) -> Iterator[Case]:
+    for m, slack, gap in ((2, LOW, LOW / 2), (2, LOW, F(1, 2)), (3, F(19, 20), HIGH)):
+        yield _gate_case(m + 1, m, slack, gap, margin, last_gap)
+
+
+def _multiplicative_ends(last_gap: bool) -> Iterator[Case]:
+    for m, alpha, gap in ((2, LOW, LOW), (3, F(19, 20), LOW), (2, F(19, 20), HIGH)):
+        yield _multiplicative_case(m, alpha, gap, "exactly", last_gap)
+
+
+ENDS: Large = {
+    "margin.gate.at-least": partial(_gate_ends, "at least", False),
+    "margin.gate.exact": partial(_gate_ends, "exactly", False),
+    "margin.gate.last.exact": partial(_gate_ends, "exactly", True),
+    "margin.gate.last.at-least": partial(_gate_ends, "at least", True),
+    "margin.gate.multiplicative": partial(_multiplicative_ends, False),
+    "margin.gate.multiplicative.last": partial(_multiplicative_ends, True),
+}
 LARGE: Large = {
     "margin.gate.at-least": partial(_large_gate, "at least", False),
     "margin.gate.exact": partial(_large_gate, "exactly", False),
@@ -139,4 +166,4 @@ EXTREMAL: Extremal = {
         ((R(9, 10), 3, R(1, 2)), [R(9, 10), R(1, 10), R(0), R(0)], 1),
     ],
 }
-register(CASES, EXTREMAL, LARGE)
+register(CASES, EXTREMAL, LARGE, ENDS)

@@ -23,10 +23,11 @@ from proofs_check.methods.targets import MANY, WIDE, generate_targets
 from proofs_check.outcome import Evidence
 from proofs_check.registry import Effort, check
 
-__all__ = ["BOTH", "SLACKS", "CasesOf", "Extremal", "Large", "register"]
+__all__ = ["BOTH", "HIGH", "LOW", "SLACKS", "CasesOf", "Extremal", "Large", "register"]
 
 GAPS = (F(1, 20), F(3, 10), F(7, 10))
 SLACKS = (F(1, 5), F(1, 2))
+LOW, HIGH = F(1, 100), F(99, 100)
 BOTH: tuple[Margin, ...] = ("exactly", "at least")
 
 
@@ -110,7 +111,10 @@ EXTREMAL: dict[str, list[tuple[tuple[Any, ...], list[Any], int]]] = {
         ((R(9, 10), R(1, 2)), [R(19, 20), R(1, 20)], 1),
         ((R(1, 4), R(1, 2)), [R(1, 2), R(1, 4), R(1, 8), R(1, 8)], 1),
     ],
-    "margin.absolute": [((R(1, 5), R(1, 10)), [R(3, 10), R(1, 10), *[R(1, 10)] * 6], 1)],
+    "margin.absolute": [
+        ((R(1, 5), R(1, 10)), [R(3, 10), R(1, 10), *[R(1, 10)] * 6], 1),
+        ((R(1, 10), R(1, 5)), [R(3, 20), *[R(1, 20)] * 17], 0),
+    ],
     "margin.top": [((R(1, 5), 3), [R(8, 20), R(4, 20), R(4, 20), R(4, 20)], 3)],
 }
 
@@ -135,13 +139,53 @@ def _large_top() -> Iterator[Case]:
         yield f"top {WIDE}, p1 - p{last + 1}, V={MANY}", [make], (F(3, 5), WIDE)
 
 
+CasesOf = Callable[[Effort], Iterator[Case]]
+Large = dict[str, Callable[[], Iterator[Case]]]
+
+
+def _strict_ends() -> Iterator[Case]:
+    for gap in (LOW, HIGH):
+        yield f"strict, {gap}", [partial(margin_programme, 3, 1, gap)], (gap,)
+
+
+def _additive_ends(margin: Margin) -> Iterator[Case]:
+    for gap, slack in ((LOW / 3, LOW), (LOW, LOW / 2), (F(9, 10), F(93, 100)), (HIGH, F(1, 50))):
+        places = (2,) if margin == "exactly" and gap < slack else (1, 2)
+        makes = [partial(margin_programme, 3, j, gap, margin=margin, slack=slack) for j in places]
+        yield f"additive {slack}, {margin} {gap}", makes, (gap, slack)
+
+
+def _tailed_ends(name: str, at: tuple[tuple[F, F], ...]) -> Iterator[Case]:
+    for gap, own in at:
+        make = partial(margin_programme, competitor=1, gap=gap, **{name: own})
+        yield f"{name} {own}, {gap}", [partial(with_tail, make, 3, 1, 10**6)], (gap, own)
+
+
+def _top_ends() -> Iterator[Case]:
+    for m, last, gap in ((3, 3, LOW), (3, 1, HIGH)):
+        make = partial(margin_programme, m + 1, m, gap, last=last)
+        yield f"top {m}, p1 - p{last + 1} {gap}", [make], (gap, m)
+
+
+ENDS: Large = {
+    "margin.strict": _strict_ends,
+    "margin.additive.at-least": partial(_additive_ends, "at least"),
+    "margin.additive.exact": partial(_additive_ends, "exactly"),
+    "margin.multiplicative": partial(
+        _tailed_ends, "factor", ((LOW, LOW), (LOW, F(19, 20)), (HIGH, F(19, 20)), (HIGH, LOW))
+    ),
+    "margin.top": _top_ends,
+    "margin.absolute": partial(
+        _tailed_ends, "ceiling", ((LOW, LOW / 2), (HIGH, F(3, 5)), (F(1, 2), F(1, 2)))
+    ),
+}
+
+
 def _none() -> Iterator[Case]:
     """Of a rule whose programmes have a tail that stands for a million tokens."""
     yield from ()
 
 
-CasesOf = Callable[[Effort], Iterator[Case]]
-Large = dict[str, Callable[[], Iterator[Case]]]
 LARGE: Large = {
     "margin.strict": _large_strict,
     "margin.additive.at-least": partial(_large_additive, "at least"),
@@ -153,12 +197,19 @@ LARGE: Large = {
 Extremal = dict[str, list[tuple[tuple[Any, ...], list[Any], int]]]
 
 
-def register(cases: dict[str, CasesOf], extremal: Extremal, large: Large) -> None:
-    """Three routes for each claim: the steps and extremal targets, the programmes by mpmath and by
-    the cone solver, which takes the large ones too."""
+def register(cases: dict[str, CasesOf], extremal: Extremal, large: Large, ends: Large) -> None:
+    """Three routes for each claim: the steps and extremal targets, the programmes by mpmath, which
+    takes those at the ends of the domain, and by the cone solver, which takes the large ones."""
     for claim, of_claim in cases.items():
         check(claim, method="steps")(partial(_prove_at_extremal, claim, extremal[claim]))
-        check_by_solvers(claim, of_claim, optimiser=least, conic=least_by_cone, large=large[claim])
+        check_by_solvers(
+            claim,
+            of_claim,
+            optimiser=least,
+            conic=least_by_cone,
+            large=large[claim],
+            ends=ends[claim],
+        )
 
 
 def _prove_at_extremal(
@@ -172,7 +223,7 @@ def _prove_at_extremal(
     return prove_identities(derivation, identities, [{}])
 
 
-register(CASES, EXTREMAL, LARGE)
+register(CASES, EXTREMAL, LARGE, ENDS)
 
 
 @check("margin.entropy.simple", method="steps")

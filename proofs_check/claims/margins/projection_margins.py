@@ -19,10 +19,22 @@ from proofs_check.methods.steps import prove_known
 from proofs_check.methods.targets import MANY, WIDE
 from proofs_check.registry import Effort, check_by
 
-__all__ = ["CASES", "EXTREMAL", "LARGE", "lifted", "register", "sorted_base", "sunk"]
+__all__ = [
+    "CASES",
+    "ENDS",
+    "EXTREMAL",
+    "HIGH",
+    "LARGE",
+    "LOW",
+    "lifted",
+    "register",
+    "sorted_base",
+    "sunk",
+]
 
 R = Rational
 GAPS = (F(1, 10), F(2, 5), F(4, 5))
+LOW, HIGH = F(1, 100), F(99, 100)
 BOTH = (True, False)  # margin known exactly, or only from below
 
 
@@ -219,6 +231,70 @@ def _large_single() -> Iterator[Case]:
     yield f"reverse, V={MANY}", [partial(_any_rank, GAPS[1], MANY)], (GAPS[1],)
 
 
+def _pair_ends() -> Iterator[Case]:
+    for gap in (LOW, HIGH):
+        yield f"{gap}", [partial(lifted, 3, gap, (0, 1), True, hub=1, rivals=(0,))], (gap,)
+
+
+def _additive_ends() -> Iterator[Case]:
+    for gap, slack in ((LOW, LOW), (HIGH, F(1, 50)), (F(1, 2), F(19, 20)), (HIGH, F(19, 20))):
+        make = partial(lifted, 3, gap, (0, 1), True, hub=1, rivals=(0,), opened=slack)
+        yield f"{gap}, {slack}", [make], (gap, slack)
+
+
+def _radius_ends() -> Iterator[Case]:
+    for m, gap in ((1, LOW), (1, HIGH), (3, F(33, 100))):
+        make = partial(lifted, m + 1, gap, (m - 1, m), True, hub=m, rivals=tuple(range(m)))
+        yield f"m={m}, {gap}", [make], (gap, m)
+
+
+def _any_rank_ends() -> Iterator[Case]:
+    for gap in (LOW, HIGH):
+        yield f"{gap}", [partial(_any_rank, gap)], (gap,)
+
+
+def _slack_ends() -> Iterator[Case]:
+    for gap, slack in ((LOW, LOW / 2), (LOW / 2, LOW), (HIGH, F(1, 50)), (F(1, 2), F(19, 20))):
+        makes = [
+            partial(lifted, 3, gap, (0, 1), False, hub=j, rivals=(0, 3 - j), slack=slack)
+            for j in (1, 2)
+        ]
+        yield f"{gap}, {slack}", makes, (gap, slack)
+
+
+def _factor_ends() -> Iterator[Case]:
+    for gap, alpha in ((LOW, LOW), (LOW, F(19, 20)), (HIGH, F(19, 20)), (HIGH, LOW)):
+        make = partial(_factor_programme, gap=gap, alpha=alpha, exactly=True)
+        yield f"{gap}, {alpha}", [partial(with_tail, make, 3, 1, 10**6)], (gap, alpha)
+
+
+def _top_ends() -> Iterator[Case]:
+    for m, last, gap in ((3, 3, LOW), (3, 1, HIGH)):
+        make = partial(lifted, m + 1, gap, (0, last), True, hub=m, rivals=tuple(range(m)))
+        yield f"m={m}, p1 - p{last + 1} {gap}", [make], (gap, m)
+
+
+def _tree_ends(last_gap: bool) -> Iterator[Case]:
+    for m, gap in ((3, LOW), (2, HIGH)):
+        make = partial(sunk, m + 1, gap, (0, m if last_gap else 1), True, width=m)
+        yield f"m={m}, {gap}", [make], (gap, m)
+
+
+ENDS: dict[str, Callable[[], Iterator[Case]]] = {
+    "drafter.margin.strict": _pair_ends,
+    "drafter.margin.additive": _additive_ends,
+    "drafter.margin.tree": _radius_ends,
+    "reverse.margin.single": _any_rank_ends,
+    "reverse.margin.additive": _slack_ends,
+    "reverse.margin.multiplicative": _factor_ends,
+    "reverse.margin.top": _top_ends,
+    "reverse.margin.tree.p1-p2": partial(_tree_ends, False),
+    "reverse.margin.tree.p1-p(m+1)": partial(_tree_ends, True),
+    "drafter.margin.top.q1-q2": partial(_tree_ends, False),
+    "drafter.margin.top.q1-q(m+1)": partial(_tree_ends, True),
+}
+
+
 def _none() -> Iterator[Case]:
     """Of a rule whose programmes have a tail that stands for many tokens."""
     yield from ()
@@ -277,7 +353,13 @@ def register(claims: Iterable[str]) -> None:
     check_by({"steps": partial(prove_known, EXTREMAL)}, claims)
     for claim in claims:
         check_by_solvers(
-            claim, CASES[claim], optimiser=least, conic=least_by_cone, large=LARGE[claim], at_most=5
+            claim,
+            CASES[claim],
+            optimiser=least,
+            conic=least_by_cone,
+            large=LARGE[claim],
+            ends=ENDS[claim],
+            at_most=5,
         )
 
 

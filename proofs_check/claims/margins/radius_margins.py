@@ -17,8 +17,11 @@ from derivations.language.claim import Formula
 from derivations.margins.radius_margins import CHORD, best_ratio, chord_use
 from proofs_check.claims.margins.projection_margins import (
     CASES,
+    ENDS,
     EXTREMAL,
+    HIGH,
     LARGE,
+    LOW,
     lifted,
     register,
     sorted_base,
@@ -87,20 +90,24 @@ def _gate_last(effort: Effort) -> Iterator[Case]:
     """Competitor m+1 by rank; competitor j <= m with the slack. (Clarabel returns +inf from d =
     7/10 on.)"""
     for m, slack, gap in ((2, F(1, 5), F(3, 10)), (2, F(1, 5), F(13, 20)), (3, F(1, 2), F(1, 10))):
-        makes = [
-            partial(
-                lifted,
-                m + 1,
-                gap,
-                (0, m),
-                False,
-                hub=j,
-                rivals=tuple(i for i in range(m + 1) if i != j),
-                slack=None if j == m else slack,
-            )
-            for j in range(1, m + 1)
-        ]
-        yield f"reverse gate {m}, {slack}, p1 - p{m + 1} at least {gap}", makes, (gap, m, slack)
+        yield _gate_last_case(m, slack, gap)
+
+
+def _gate_last_case(m: int, slack: F, gap: F) -> Case:
+    makes = [
+        partial(
+            lifted,
+            m + 1,
+            gap,
+            (0, m),
+            False,
+            hub=j,
+            rivals=tuple(i for i in range(m + 1) if i != j),
+            slack=None if j == m else slack,
+        )
+        for j in range(1, m + 1)
+    ]
+    return f"reverse gate {m}, {slack}, p1 - p{m + 1} at least {gap}", makes, (gap, m, slack)
 
 
 def _factor_gate_last(effort: Effort) -> Iterator[Case]:
@@ -110,18 +117,57 @@ def _factor_gate_last(effort: Effort) -> Iterator[Case]:
         (2, F(1, 2), F(3, 5), True),
         (3, F(1, 10), F(9, 20), True),
     ):
-        inside = partial(_inside_gate, gap=gap, last=m, exactly=exactly, alpha=alpha)
-        beyond = partial(lifted, m + 1, gap, (0, m), exactly, hub=m, rivals=tuple(range(m)))
-        yield (
-            f"reverse gate {m}, x {alpha}, p1 - p{m + 1}, exactly {exactly}, {gap}",
-            [partial(with_tail, inside, m + 2, 1, 10**60), beyond],
-            (gap, m, alpha),
-        )
+        yield _factor_gate_case(m, alpha, gap, exactly)
+
+
+def _factor_gate_case(m: int, alpha: F, gap: F, exactly: bool) -> Case:
+    inside = partial(_inside_gate, gap=gap, last=m, exactly=exactly, alpha=alpha)
+    beyond = partial(lifted, m + 1, gap, (0, m), exactly, hub=m, rivals=tuple(range(m)))
+    return (
+        f"reverse gate {m}, x {alpha}, p1 - p{m + 1}, exactly {exactly}, {gap}",
+        [partial(with_tail, inside, m + 2, 1, 10**60), beyond],
+        (gap, m, alpha),
+    )
 
 
 def _inside_gate(num_tokens: int, *, gap: F, last: int, exactly: bool, alpha: F) -> JointProgramme:
     """Token 2 the competitor, at most alpha times token 1, and p_1 - p_{last+1} given."""
     return lifted(num_tokens, gap, (0, last), exactly, hub=1, rivals=(0, 2), factor=alpha)
+
+
+def _multiplicative_ends() -> Iterator[Case]:
+    for gap, alpha in ((LOW, LOW), (HIGH, F(19, 20))):
+        make = partial(_factor, gap=gap, alpha=alpha, exactly=True)
+        yield f"{gap}, {alpha}", [partial(with_tail, make, 3, 1, 10**60)], (gap, alpha)
+
+
+def _gate_ends(factor: bool) -> Iterator[Case]:
+    for m, gap, parameter in ((2, LOW, LOW), (3, HIGH, F(19, 20)), (2, HIGH, LOW)):
+        ranked = partial(sunk, m + 1, gap, (0, 1), True, width=m)
+        tailed = partial(
+            with_tail, partial(_factor, gap=gap, alpha=parameter, exactly=True), 3, 1, 10**60
+        )
+        opened = partial(lifted, m + 1, gap, (0, 1), True, hub=1, rivals=(0,), opened=parameter)
+        yield f"{gap}, {parameter}", [ranked, tailed if factor else opened], (gap, m, parameter)
+
+
+def _gate_last_ends() -> Iterator[Case]:
+    for m, slack, gap in ((2, LOW, LOW / 2), (2, F(19, 20), F(1, 2)), (3, LOW, HIGH)):
+        yield _gate_last_case(m, slack, gap)
+
+
+def _factor_gate_ends() -> Iterator[Case]:
+    for m, alpha, gap in ((2, LOW, LOW), (2, F(19, 20), HIGH), (3, F(19, 20), LOW)):
+        yield _factor_gate_case(m, alpha, gap, True)
+
+
+ENDS |= {
+    "drafter.margin.multiplicative": _multiplicative_ends,
+    "drafter.margin.gate": partial(_gate_ends, False),
+    "drafter.margin.gate.multiplicative": partial(_gate_ends, True),
+    "reverse.margin.gate.last": _gate_last_ends,
+    "reverse.margin.gate.multiplicative.last": _factor_gate_ends,
+}
 
 
 def _large_gate(factor: bool) -> Iterator[Case]:

@@ -42,11 +42,19 @@ def _large(last_gap: bool) -> Iterator[Case]:
     yield f"tree {WIDE}, p1 - p{last + 1} exactly {gap}, V={MANY}", [make], (gap, WIDE)
 
 
+def _ends(last_gap: bool) -> Iterator[Case]:
+    for m, gap in ((3, F(1, 100)), (2, F(99, 100))):
+        last = m if last_gap else 1
+        make = partial(tree_programme, m + 1, m, gap, last=last, margin="exactly")
+        yield f"tree {m}, p1 - p{last + 1} exactly {gap}", [make], (gap, m)
+
+
 @proved("margin.tree.p1-p2", TREE_TOP_TWO)
 def prove_top_two(formula: Formula, effort: Effort) -> Identities:
     for m, gap in ((1, R(1, 3)), (2, R(1, 4)), (4, R(2, 3))):
         target = [(1 + m * gap) / (m + 1)] + [(1 - gap) / (m + 1)] * m
         yield f"m={m}, g={gap}", formula(sympy, gap, m), tree_certificate(sympy, target, m)
+    yield from _at_margin_one(formula)
 
 
 @proved("margin.tree.p1-p(m+1)", TREE_LAST)
@@ -58,6 +66,13 @@ def prove_last(formula: Formula, effort: Effort) -> Identities:
         target = [middle * ratio, *[middle] * (m - 1), middle / ratio]
         gap = target[0] - target[-1]
         yield f"m={m}, w={ratio}", formula(sympy, gap, m), tree_certificate(sympy, target, m)
+    yield from _at_margin_one(formula)
+
+
+def _at_margin_one(formula: Formula) -> Identities:
+    """A single target has it, whose m competitors are without mass."""
+    for m in (1, 3):
+        yield f"m={m}, margin 1", formula(sympy, R(1), m), sympy.log(m + 1)
 
 
 for _claim, _last in (("margin.tree.p1-p2", False), ("margin.tree.p1-p(m+1)", True)):
@@ -67,6 +82,7 @@ for _claim, _last in (("margin.tree.p1-p2", False), ("margin.tree.p1-p(m+1)", Tr
         optimiser=least,
         conic=least_by_cone,
         large=partial(_large, _last),
+        ends=partial(_ends, _last),
     )
 
 

@@ -23,7 +23,7 @@ from derivations.margins.upper_bounds import (
 )
 from proofs_check.methods.cases import against_definition
 from proofs_check.methods.conic import against_cone, check_by_solvers
-from proofs_check.methods.problems import Problem, single_problems, tree_problems
+from proofs_check.methods.problems import Problem, one_hot_tree, single_problems, tree_problems
 from proofs_check.methods.slopes import Identity, Region, Slope, enclose_regions
 from proofs_check.methods.steps import Identities, prove_identities, proved
 from proofs_check.outcome import Evidence
@@ -78,14 +78,25 @@ def enclose_strict(formula: Formula, effort: Effort) -> Evidence:
 check_by_solvers("upper.strict", _strict, relation=">=")
 
 
-GAPS = (F(1, 10), F(1, 4), F(3, 10), F(5, 13), F(1, 2), F(3, 5), F(13, 20), F(9, 10), F(1))
+GAPS = (
+    F(1, 10),
+    F(1, 4),
+    F(3, 10),
+    F(5, 13),
+    F(1, 2),
+    F(3, 5),
+    F(13, 20),
+    F(9, 10),
+    F(1),
+    F(1, 64),
+)
 
 
 def _attaining() -> Iterator[Problem]:
     for gap in GAPS:
         target = tuple(single_vertex(gap))
         last = len(target) - 1
-        if last < 8:
+        if last < 8 or last > 60:
             yield Problem(f"U attained at d={gap}", target, last, tuple(range(last)), 1, (gap,))
 
 
@@ -186,6 +197,7 @@ def _tree(effort: Effort) -> Iterator[Problem]:
             yield problem.with_arguments(
                 problem.target_probs[0] - problem.target_probs[width], width
             )
+    yield one_hot_tree().with_arguments(F(1), len(one_hot_tree().spokes))
 
 
 @proved("upper.tree", UPPER_TREE)
@@ -208,8 +220,11 @@ check_by_solvers("upper.tree", _tree, relation=">=")
 
 
 def _relaxed(effort: Effort) -> list[Problem]:
-    tied = Problem("(1/2, 1/2, 0), j=3", (F(1, 2), F(1, 2), F(0)), 2, (0, 1), 1, (F(1, 2),))
-    return [tied, *(p.with_arguments(p.target_probs[0]) for p in single_problems(effort))]
+    tied = [
+        Problem(f"{n} tied, one of 0", (*[F(1, n)] * n, F(0)), n, tuple(range(n)), 1, (F(1, n),))
+        for n in (2, 10)
+    ]
+    return [*tied, *(p.with_arguments(p.target_probs[0]) for p in single_problems(effort))]
 
 
 @check("upper.relaxed", method="steps")
