@@ -203,7 +203,8 @@ def _wider_tree() -> Iterator[BaseCase]:
 
 def _wider_gate(name: str, parameter: F) -> Iterator[BaseCase]:
     probs = large_target(4).target_probs
-    row = partial(reaches, loser=0, **{name: parameter})
+    given: dict[str, Any] = {name: parameter}
+    row = partial(reaches, loser=0, **given)
     top = Projection(probs, tuple(reaches(i, 0) for i in (1, 2, 3)))
     yield f"m=3, {parameter}", [*_each_competitor(probs, row), top], (probs, 3, parameter)
 

@@ -157,7 +157,8 @@ def _additive_ends(margin: Margin) -> Iterator[Case]:
 
 def _tailed_ends(name: str, at: tuple[tuple[F, F], ...]) -> Iterator[Case]:
     for gap, own in at:
-        make = partial(margin_programme, competitor=1, gap=gap, **{name: own})
+        given: dict[str, Any] = {name: own}
+        make = partial(margin_programme, competitor=1, gap=gap, **given)
         yield f"{name} {own}, {gap}", [partial(with_tail, make, 3, 1, 10**6)], (gap, own)
 
 
