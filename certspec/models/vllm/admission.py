@@ -32,6 +32,7 @@ _ATTACH, _RULES, _TRACE = "CERTSPEC_ATTACH", "CERTSPEC_RULES", "CERTSPEC_TRACE"
 _TOKENS = "CERTSPEC_THINKING_TOKENS"
 _NAMES = (_ATTACH, _RULES, _TRACE, _TOKENS)
 _PREFIX = "CERTSPEC"
+_LETS_MORE_THROUGH = ("synthetic", "fly")  # ways of vLLM's own to accept what is no argmax
 _PROCESSOR = ("vllm.v1.engine.input_processor", "InputProcessor")
 _REQUESTS = (
     ("vllm.entrypoints.openai.completion.protocol", "CompletionRequest"),
@@ -88,10 +89,11 @@ def refuse_unserved(config: Any, params: Any) -> None:
             f"certspec: expected a server with --speculative-config for the rule {rule}, "
             "got one that drafts nothing"
         )
-    if getattr(speculation, "rejection_sample_method", None) == "synthetic":
+    method = getattr(speculation, "rejection_sample_method", None)
+    if method in _LETS_MORE_THROUGH:
         raise InvalidArgument(
-            f"certspec: expected a server that verifies for the rule {rule}, got one whose "
-            "acceptance is synthetic"
+            f"certspec: expected a server that accepts by the target's argmax for the rule {rule}, "
+            f"got rejection_sample_method {method!r}"
         )
     if not config.use_v2_model_runner and not _attaches(config.parallel_config.worker_cls):
         raise InvalidArgument(

@@ -1,4 +1,4 @@
-"""Ways into Runner V1: worker classes for ``--worker-cls``, and the plugin's own.
+"""Ways into a runner: worker classes for ``--worker-cls``, and the plugin's own.
 
     --worker-cls certspec.models.vllm.attaching.CpuWorker      # or GpuWorker
 
@@ -7,10 +7,16 @@ Both let ``attach`` put certspec's sampler in place of the stock one once the mo
 from __future__ import annotations
 
 import os
-from typing import Any
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
 
 from certspec.errors import InvalidArgument
 from certspec.models.vllm.admission import asks_to_record
+
+if TYPE_CHECKING:
+    from certspec.models.vllm.recorder import Recorder
+
+    _Way = tuple[str | None, Callable[[Recorder | None], Any]]
 
 __all__ = ["WORKERS", "Attaching", "attach", "wrap_workers"]
 
@@ -26,6 +32,12 @@ class Attaching:
     def load_model(self, *arguments: Any, **options: Any) -> None:
         super().load_model(*arguments, **options)  # type: ignore[misc]
         attach(self)
+
+    def compile_or_warm_up_model(self, *arguments: Any, **options: Any) -> Any:
+        found = super().compile_or_warm_up_model(*arguments, **options)  # type: ignore[misc]
+        if (recorder := getattr(self, "certspec_recorder", None)) is not None:
+            recorder.warmed_up = True
+        return found
 
     def shutdown(self) -> None:
         _close(self)
@@ -46,7 +58,7 @@ def __getattr__(name: str) -> Any:
 
 
 def wrap_workers() -> None:
-    """Let every V1 worker of this process attach once its models are loaded; twice does nothing.
+    """Let every worker of this process attach once its models are loaded; twice does nothing.
 
     A worker's own process loads plugins while its worker is made, so what comes next is wrapped."""
     from vllm.v1.worker.worker_base import WorkerWrapperBase
@@ -70,46 +82,70 @@ def attach(worker: Any) -> None:
     """Give the worker's runner certspec's sampler, and a recorder where the environment asks for
     one (``CERTSPEC_RULES`` or ``CERTSPEC_TRACE``).
 
-    Without speculation, and under Runner V2, whose logits processor does the work, nothing happens.
-    Raises InvalidArgument where certificates are asked for there or of a drafter without logits, or
-    where another sampler than vLLM's own verifies."""
+    Without speculation nothing happens, nor under Runner V2, whose logits processor does the work,
+    unless there are certificates to make. Raises InvalidArgument where they are asked for of a
+    drafter without logits, or where another sampler than vLLM's own verifies."""
     from vllm.logger import init_logger
 
     logger = init_logger("vllm.certspec")
-    runner, asked = worker.model_runner, asks_to_record(os.environ)
-    idle = None
-    if worker.vllm_config.speculative_config is None:
+    config, runner, asked = worker.vllm_config, worker.model_runner, asks_to_record(os.environ)
+    if config.speculative_config is None:
         idle = "a server without --speculative-config, which drafts nothing"
-    elif worker.vllm_config.use_v2_model_runner:
-        idle = "Runner V2, which relaxes by a logits processor and writes no certificates"
-    if idle is not None:
         if asked:
-            raise InvalidArgument(f"{asked}: expected Runner V1 and speculation, got {idle}")
+            raise InvalidArgument(f"{asked}: expected speculation, got {idle}")
         logger.info("certspec: %s", idle)
+        return
+    if config.use_v2_model_runner and not asked:
+        logger.info("certspec: Runner V2, whose logits processor relaxes")
         return
     stock = getattr(runner, "rejection_sampler", None)
     if stock is None:  # not the last rank of a pipeline: others verify
         return
-    from certspec.models.vllm.drafts import has_logits
-    from certspec.models.vllm.recorder import Recorder
-    from certspec.models.vllm.sampler import RuleSampler, is_stock
-
-    if not is_stock(stock):
+    way = _of_v2 if config.use_v2_model_runner else _of_v1
+    missing, make = way(worker, stock)
+    if asked and missing is not None:
         raise InvalidArgument(
-            f"certspec: expected vLLM's RejectionSampler, got {type(stock).__name__}"
-        )
-    if asked and not has_logits(runner):
-        drafter = type(getattr(runner, "drafter", None)).__name__
-        raise InvalidArgument(
-            f"{asked}: expected a draft model with the target's token ids, got {drafter}"
+            f"{asked}: expected a draft model with the target's token ids, got {missing}"
         )
     recorder = None
     if asked and worker.is_driver_worker:
+        from certspec.models.vllm.recorder import Recorder
+
         recorder = Recorder.of(worker)
         recorder.warm()
-    runner.rejection_sampler = RuleSampler(runner, recorder)
+    runner.rejection_sampler = make(recorder)
     worker.certspec_recorder = recorder
     logger.info("certspec attached: %s", "rules a request" if recorder is None else recorder)
+
+
+def _of_v1(worker: Any, stock: Any) -> _Way:
+    """Why the draft's logits are not to be had (None: they are), and what makes the sampler that
+    stands in for ``stock``; so does ``_of_v2``."""
+    from certspec.models.vllm.drafts import has_logits
+    from certspec.models.vllm.sampler import RuleSampler, is_stock
+
+    _require_stock(stock, is_stock)
+    runner = worker.model_runner
+    missing = None if has_logits(runner) else type(getattr(runner, "drafter", None)).__name__
+    return missing, lambda recorder: RuleSampler(runner, recorder)
+
+
+def _of_v2(worker: Any, stock: Any) -> _Way:
+    from certspec.models.vllm.recording import RecordingSampler, is_stock, missing_logits
+
+    _require_stock(stock, is_stock)
+    missing = missing_logits(worker.model_runner, worker.vllm_config)
+    return (
+        missing,
+        lambda recorder: stock if recorder is None else RecordingSampler(stock, recorder),
+    )
+
+
+def _require_stock(sampler: Any, is_stock: Callable[[Any], bool]) -> None:
+    if not is_stock(sampler):
+        raise InvalidArgument(
+            f"certspec: expected vLLM's RejectionSampler, got {type(sampler).__name__}"
+        )
 
 
 def _close(worker: Any) -> None:

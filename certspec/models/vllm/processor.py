@@ -1,5 +1,6 @@
 """The plugin of the group ``vllm.logits_processors``: relaxed rules under Model Runner V2, and the
-check of every request at admission under both runners.
+check of every request at admission under both runners. Certificates under Runner V2: see
+``certspec.models.vllm.recording``.
 
 Runner V2 runs logits processors under speculation. A row whose draft token the request's rule
 accepts gets that token as its argmax, so vLLM's own kernels accept it. Runner V1 runs none under
@@ -10,6 +11,8 @@ V1's methods too, which do nothing. Without vLLM the module still imports."""
 from __future__ import annotations
 
 import contextlib
+from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from certspec.models.vllm.request_rules import (
@@ -31,7 +34,18 @@ with contextlib.suppress(ImportError):  # no vLLM, or one before Runner V2
 
     _Base = interface.LogitsProcessor
 
-__all__ = ["RelaxedGreedy"]
+__all__ = ["Drafted", "RelaxedGreedy", "drafted_rows"]
+
+
+@dataclass(frozen=True)
+class Drafted:
+    """Of each row of a batch: the token that was drafted after it (what the next row of the same
+    request was fed), its slot, and whether there is such a token (vLLM marks placeholders as
+    -1)."""
+
+    tokens: torch.Tensor
+    owners: list[int]
+    followed: list[bool]
 
 
 class RelaxedGreedy(_Base):
@@ -40,8 +54,11 @@ class RelaxedGreedy(_Base):
     def __init__(
         self, vllm_config: Any, req_states: Any = None, is_pin_memory: bool = False
     ) -> None:
+        self.params: dict[int, Any] = {}  # of the request in each slot
+        self.states = req_states  # under V1, where nothing is drafted, a device
+        # of the last call: the rows that were relaxed, the tokens let through, what stood there
+        self.changed: tuple[torch.Tensor, torch.Tensor, torch.Tensor] | None = None
         self._rules: dict[int, RequestRules] = {}
-        self._states = req_states  # under V1, where nothing is drafted, a device
 
     @classmethod
     def validate_params(cls, sampling_params: Any) -> None:
@@ -51,40 +68,40 @@ class RelaxedGreedy(_Base):
     def add_request(self, req_idx: int, sampling_params: Any) -> bool:
         """A request enters slot ``req_idx``; whether its logits may be changed."""
         rules = read_rules(sampling_params.extra_args, sampling_params.temperature)
-        self._rules[req_idx] = rules
+        self.params[req_idx], self._rules[req_idx] = sampling_params, rules
         return not rules.is_strict
 
     def apply(self, logits: torch.Tensor, ctx: Any = None) -> torch.Tensor:
         """Relax the rows of a batch; ``ctx`` (vLLM's ``LogitsContext``) is None under V1."""
-        if ctx is None:
+        self.changed = None
+        if ctx is None or all(rules.is_strict for rules in self._rules_in(ctx).values()):
             return logits
-        slots = {
-            int(slot): rules
-            for slot in ctx.idx_mapping_np
-            if not (rules := self._rules.get(int(slot), STRICT)).is_strict
-        }
-        if slots:
-            tokens, owners, followed = _drafted(ctx)
-            relax(logits, tokens, self._row_rules(ctx, slots, owners, followed))
+        drafted = drafted_rows(ctx)
+        rows, values = relax(logits, drafted.tokens, self.row_rules(ctx, drafted))
+        self.changed = rows, drafted.tokens[rows], values
         return logits
 
-    def _row_rules(
-        self, ctx: Any, slots: dict[int, RequestRules], owners: list[int], followed: list[bool]
-    ) -> list[Rule | None]:
-        inside = [False] * len(owners)
-        for slot, rules in slots.items():
+    def row_rules(self, ctx: Any, drafted: Drafted) -> list[Rule | None]:
+        """The rule of each row that has a draft."""
+        of_slots, inside = self._rules_in(ctx), [False] * len(drafted.owners)
+        for slot, rules in of_slots.items():
             if rules.inside is not None:
-                own = [row for row, owner in enumerate(owners) if owner == slot]
+                own = [row for row, owner in enumerate(drafted.owners) if owner == slot]
                 # what row 0 was fed is the last committed token, the others were fed drafts
-                history = self._states.all_token_ids.gpu[slot, : int(ctx.pos[own[0]]) + 1]
+                history = self.states.all_token_ids.gpu[slot, : int(ctx.pos[own[0]]) + 1]
                 fed = ctx.input_ids[own[1:]].tolist()
                 states = inside_along(is_inside(history, rules), fed, rules)
                 for row, state in zip(own, states, strict=True):
                     inside[row] = state
         return [
-            slots[owner].at(state) if has_draft and owner in slots else None
-            for owner, state, has_draft in zip(owners, inside, followed, strict=True)
+            of_slots[owner].at(state) if has_draft and owner in of_slots else None
+            for owner, state, has_draft in zip(
+                drafted.owners, inside, drafted.followed, strict=True
+            )
         ]
+
+    def _rules_in(self, ctx: Any) -> Mapping[int, RequestRules]:
+        return {int(slot): self._rules.get(int(slot), STRICT) for slot in ctx.idx_mapping_np}
 
     def is_argmax_invariant(self) -> bool:
         """For V1: greedy requests may skip it."""
@@ -94,9 +111,8 @@ class RelaxedGreedy(_Base):
         """For V1, which tells who came and went: nothing to note."""
 
 
-def _drafted(ctx: Any) -> tuple[torch.Tensor, list[int], list[bool]]:
-    """Of each row: the token that was drafted after it (what the next row of the same request was
-    fed), its slot, and whether there is such a token (vLLM marks placeholders as -1)."""
+def drafted_rows(ctx: Any) -> Drafted:
+    """What was drafted in a batch in the layout of vLLM's ``LogitsContext``."""
     import torch
 
     slot, place = ctx.expanded_idx_mapping, ctx.expanded_local_pos
@@ -104,4 +120,4 @@ def _drafted(ctx: Any) -> tuple[torch.Tensor, list[int], list[bool]]:
     followed[:-1] = (slot[1:] == slot[:-1]) & (place[1:] == place[:-1] + 1)
     tokens = torch.roll(ctx.input_ids, -1).long()
     followed &= tokens >= 0
-    return tokens.clamp(min=0), slot.tolist(), followed.tolist()
+    return Drafted(tokens.clamp(min=0), slot.tolist(), followed.tolist())

@@ -1,4 +1,4 @@
-"""Certifies what Runner V1 verified, for metrics and the trace. Verifications wait with their
+"""Certifies what a runner verified, for metrics and the trace. Verifications wait with their
 logits until enough rows are there (one call for 64 costs far less than 16 for 4), at most two
 seconds."""
 
@@ -73,6 +73,7 @@ class Recorder:
     ) -> None:
         """``facts``: num_tokens (of the vocabulary) and max_model_len."""
         self.rules, self.metrics, self.trace = rules, metrics, trace
+        self.warmed_up = False  # whether vLLM is past the requests that it makes up at its start
         self._num_tokens, self._longest = facts["num_tokens"], facts["max_model_len"]
         self._waiting: list[tuple[Verification, torch.Tensor]] = []
         self._ended: dict[str, None] = {}
@@ -293,7 +294,7 @@ def _settings(worker: Any, rules: tuple[Rule, ...]) -> dict[str, Any]:
 
     config, runner = worker.vllm_config, worker.model_runner
     speculation = config.speculative_config
-    drafter = getattr(runner, "drafter", None)
+    drafter = getattr(runner, "speculator" if config.use_v2_model_runner else "drafter", None)
     return {
         "certspec": certspec_version(),
         "engine": f"vllm {vllm.__version__}",

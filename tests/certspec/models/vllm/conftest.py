@@ -1,4 +1,4 @@
-"""A toy of vLLM's Runner V1 with certspec's sampler in it."""
+"""Toys of vLLM's runners with certspec's samplers in them."""
 
 import pytest
 from prometheus_client import CollectorRegistry
@@ -28,4 +28,22 @@ def toy(monkeypatch):
         return Recorder(RULES, Metrics(RULES, CollectorRegistry()), trace, FACTS)
 
     make.recorder = recorder
+    return make
+
+
+@pytest.fixture(params=["V1", "V2"])
+def either(request, toy):
+    """``toy`` of each runner, for what has a recorder."""
+    if request.param == "V1":
+        return toy
+    from certspec.models.vllm.processor import RelaxedGreedy
+    from certspec.models.vllm.recording import RecordingSampler
+
+    def make(recorder):
+        runner = toy_vllm.ToyRunnerV2(RelaxedGreedy)
+        recorder.warmed_up = True
+        runner.rejection_sampler = RecordingSampler(runner.rejection_sampler, recorder)
+        return runner
+
+    make.recorder = toy.recorder
     return make

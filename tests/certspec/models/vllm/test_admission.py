@@ -27,8 +27,7 @@ class TheirWorker(Attaching):
     pass
 
 
-def server(v2=False, drafts=True, synthetic=False, worker="vllm.v1.worker.cpu_worker.CPUWorker"):
-    method = "synthetic" if synthetic else "standard"
+def server(v2=False, drafts=True, method="standard", worker="vllm.v1.worker.cpu_worker.CPUWorker"):
     return SimpleNamespace(
         use_v2_model_runner=v2,
         speculative_config=SimpleNamespace(rejection_sample_method=method) if drafts else None,
@@ -47,7 +46,8 @@ OURS = {"worker": "certspec.models.vllm.attaching.CpuWorker"}
         (server(drafts=False, **OURS), THINKS, "speculative-config.*top:4"),
         (server(), RELAXED, "CERTSPEC_ATTACH=1.*top:4.*V1"),
         (server(worker="nowhere.at.All"), RELAXED, "CERTSPEC_ATTACH=1"),
-        (server(v2=True, synthetic=True), RELAXED, "synthetic"),
+        (server(v2=True, method="synthetic"), RELAXED, "'synthetic'"),
+        (server(method="fly", **OURS), RELAXED, "'fly'"),
         (server(**OURS), {**THINKS, "certspec_thinking_tokens": "39,40"}, "below 40, got 39,40"),
     ],
 )

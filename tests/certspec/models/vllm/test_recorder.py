@@ -49,8 +49,8 @@ def rows_of(path):
 
 
 @pytest.mark.parametrize("rule", ["strict", "additive:0.3"])
-def test_counts_are_the_engines_and_no_certificate_is_false(toy, rule):
-    recorder, runner, _ = served(toy, rule=rule)
+def test_counts_are_the_engines_and_no_certificate_is_false(either, rule):
+    recorder, runner, _ = served(either, rule=rule)
     metrics = recorder.metrics
     assert count(metrics.draft_tokens) == runner.counts["drafted"]
     assert count(metrics.accepted_tokens) == runner.counts["accepted"]
@@ -62,9 +62,9 @@ def test_counts_are_the_engines_and_no_certificate_is_false(toy, rule):
 
 @pytest.mark.parametrize("rule", ["strict", "additive:0.3"])
 def test_a_row_is_what_certify_says_of_that_text_and_every_decided_position_has_one(
-    toy, tmp_path, rule
+    either, tmp_path, rule
 ):
-    recorder, _, answers = traced(toy, tmp_path, rule=rule)
+    recorder, _, answers = traced(either, tmp_path, rule=rule)
     rows = rows_of(tmp_path)
     assert len(rows) == count(recorder.metrics.steps)
     assert [row["prompt"] for row in rows] == sorted(row["prompt"] for row in rows)

@@ -11,7 +11,15 @@ import certspec as cs
 from certspec.certificates.acceptance import accepts
 from certspec.errors import InvalidArgument
 from certspec.models.vllm.request_rules import is_inside, read_rules
-from tests.support.toy_vllm import END_THINK, THINK, ToyRunner, params, target_row
+from tests.support.toy_vllm import (
+    END_THINK,
+    THINK,
+    VOCAB,
+    ToyRunner,
+    ToyRunnerV2,
+    params,
+    target_row,
+)
 
 PROMPTS = [[5 + n, 9, 11 + 2 * n] for n in range(12)]
 FIVE = ["strict", "additive:0.3", "multiplicative:0.1", "top:4", "entropy:0.09,0.3"]
@@ -109,7 +117,9 @@ def test_a_rule_that_came_past_admission_is_strict_and_counted(toy, plain):
 
 def worker(runner, version_two=False, speculative=True):
     config = SimpleNamespace(
-        use_v2_model_runner=version_two, speculative_config={} if speculative else None
+        use_v2_model_runner=version_two,
+        speculative_config={} if speculative else None,
+        model_config=SimpleNamespace(get_vocab_size=lambda: VOCAB),
     )
     return SimpleNamespace(model_runner=runner, vllm_config=config, is_driver_worker=True)
 
@@ -122,15 +132,13 @@ def test_attaching_replaces_the_stock_sampler_and_nothing_else(toy, monkeypatch)
     runner = ToyRunner()
     attach(worker(runner))
     assert type(runner.rejection_sampler).__name__ == "RuleSampler"
-    idle = (worker(ToyRunner(), version_two=True), worker(ToyRunner(), speculative=False))
-    for other in idle:
-        attach(other)
-        assert type(other.model_runner.rejection_sampler).__name__ == "RejectionSampler"
-    for name, other in zip(("CERTSPEC_TRACE", "CERTSPEC_RULES"), idle, strict=True):
-        monkeypatch.setenv(name, "strict")
-        with pytest.raises(InvalidArgument, match=f"{name}: expected Runner V1 and speculation"):
-            attach(other)
-        monkeypatch.delenv(name)
+    idle = worker(ToyRunner(), speculative=False)
+    attach(idle)
+    assert type(idle.model_runner.rejection_sampler).__name__ == "RejectionSampler"
+    monkeypatch.setenv("CERTSPEC_RULES", "strict")
+    with pytest.raises(InvalidArgument, match="CERTSPEC_RULES: expected speculation"):
+        attach(idle)
+    monkeypatch.delenv("CERTSPEC_RULES")
     ngrams = ToyRunner()
     ngrams.drafter = SimpleNamespace()
     attach(worker(ngrams))  # relaxes, and certifies nothing
@@ -144,6 +152,67 @@ def test_attaching_replaces_the_stock_sampler_and_nothing_else(toy, monkeypatch)
     del runner.rejection_sampler  # an earlier rank of a pipeline
     attach(worker(runner))
     assert not hasattr(runner, "rejection_sampler")
+
+
+def test_runner_v2_gets_a_recorder_where_its_drafts_logits_are_kept(toy, monkeypatch):
+    from certspec.models.vllm import recorder
+    from certspec.models.vllm.attaching import Attaching, attach
+    from certspec.models.vllm.processor import RelaxedGreedy
+
+    runner = ToyRunnerV2(RelaxedGreedy)
+    stock = runner.rejection_sampler
+    for name in ("CERTSPEC_TRACE", "CERTSPEC_RULES"):
+        monkeypatch.delenv(name, raising=False)
+    attach(worker(runner, version_two=True))  # relaxes, and certifies nothing
+    monkeypatch.setenv("CERTSPEC_RULES", "strict")
+    kept, runner.speculator.draft_logits = runner.speculator.draft_logits, None
+    with pytest.raises(InvalidArgument, match=r'CERTSPEC_RULES: .*"probabilistic"'):
+        attach(worker(runner, version_two=True))
+    runner.speculator.draft_logits = kept[..., :8]
+    with pytest.raises(InvalidArgument, match="other token ids"):
+        attach(worker(runner, version_two=True))
+    runner.speculator.draft_logits, runner.batch_sharder = kept, object()
+    with pytest.raises(InvalidArgument, match="shared out among the ranks"):
+        attach(worker(runner, version_two=True))
+    runner.batch_sharder = None
+    assert runner.rejection_sampler is stock
+    other = worker(runner, version_two=True)
+    other.is_driver_worker = False
+    attach(other)
+    assert runner.rejection_sampler is stock
+
+    made = toy.recorder()
+    monkeypatch.setattr(recorder.Recorder, "of", lambda worker: made)
+
+    class Worker(Attaching, Stock):
+        pass
+
+    own = Worker(runner)
+    own.load_model()
+    assert type(runner.rejection_sampler).__name__ == "RecordingSampler"
+    runner.serve(asked(PROMPTS[:8]))  # vLLM's own, before it has warmed up
+    assert made.metrics.draft_tokens._value.get() == 0
+    assert own.compile_or_warm_up_model() == "times"
+    runner.serve(asked(PROMPTS[:8]))
+    made.close()
+    assert made.metrics.draft_tokens._value.get() == runner.counts["drafted"] / 2
+    with pytest.raises(InvalidArgument, match="RejectionSampler, got RecordingSampler"):
+        attach(own)  # there already
+
+
+class Stock:
+    """A worker of Runner V2."""
+
+    is_driver_worker = True
+
+    def __init__(self, runner):
+        self.model_runner, self.vllm_config = runner, worker(runner, version_two=True).vllm_config
+
+    def load_model(self):
+        pass
+
+    def compile_or_warm_up_model(self):
+        return "times"
 
 
 def test_the_plugin_attaches_workers_only_where_it_is_asked_to(toy, monkeypatch):

@@ -45,7 +45,9 @@ THINKING = (4094, 4095)  # ids that the bundled pair never emits
 class Server:
     """A vLLM server of a bundled model on this machine, up when it is entered."""
 
-    def __init__(self, folder, model="target", speculates=True, options=(), **environment):
+    def __init__(
+        self, folder, model="target", speculates=True, options=(), drafting=(), **environment
+    ):
         with socket.socket() as free:
             free.bind(("127.0.0.1", 0))
             self.port = free.getsockname()[1]
@@ -57,7 +59,7 @@ class Server:
         self.words += ["--host", "127.0.0.1", "--port", str(self.port), "--dtype", "float32"]
         self.words += ["--max-model-len", "512", "--enforce-eager", *options]
         if speculates:
-            draft = {"method": "draft_model", "model": str(BUNDLED / "draft")}
+            draft = {"method": "draft_model", "model": str(BUNDLED / "draft"), **dict(drafting)}
             given = json.dumps(draft | {"num_speculative_tokens": DRAFTED})
             self.words += ["--speculative-config", given]
 
@@ -186,6 +188,43 @@ def traced(tmp_path_factory):
         yield server
 
 
+# Runner V2 needs Triton. On a CPU its kernels run in Triton's interpreter, if vLLM finds a backend.
+SHIM = """
+import types, triton.backends
+class Driver:
+    is_active = staticmethod(lambda: True)
+triton.backends.backends["cpu"] = types.SimpleNamespace(driver=Driver, compiler=None)
+# two masks of one bit, one of them a scalar, are one of eight bits there, which it can't store by
+from triton.runtime import interpreter
+inner = interpreter._interpreter.store
+def create_masked_store(self, places, values, mask, policy):
+    return inner(places.data, values.data, mask.data.astype(bool))
+interpreter.InterpreterBuilder.create_masked_store = create_masked_store
+"""
+
+
+@pytest.fixture(scope="module")
+def traced_v2(tmp_path_factory):
+    """The same of Runner V2."""
+    if subprocess.run([PYTHON, "-c", "import triton"], capture_output=True).returncode:
+        pytest.skip("needs Triton beside vLLM")
+    folder = tmp_path_factory.mktemp("traced_v2")
+    metrics = folder / "metrics"
+    metrics.mkdir()
+    (folder / "sitecustomize.py").write_text(SHIM)
+    with Server(
+        folder,
+        options=("--max-num-seqs", "4"),
+        drafting={"draft_sample_method": "probabilistic"},
+        VLLM_USE_V2_MODEL_RUNNER="1",
+        TRITON_INTERPRET="1",
+        PYTHONPATH=os.pathsep.join((str(folder), os.environ.get("PYTHONPATH", ""))),
+        CERTSPEC_TRACE=str(folder / "trace"),
+        PROMETHEUS_MULTIPROC_DIR=str(metrics),
+    ) as server:
+        yield server
+
+
 def test_strict_ids_and_counters_are_the_plain_servers_and_ours_are_vllms(plain, traced, prompts):
     answers, counted, plain_speed = plain
     found, again, speed = measured(traced, prompts)
@@ -268,8 +307,9 @@ def test_a_rule_for_thinking_leaves_the_rest_strict(traced, prompts):
     assert inside != traced.complete_all([(prompt,) for prompt in thinking])
 
 
-def test_the_trace_equals_certspec_score_where_both_saw_the_text(traced, tmp_path):
-    pair = cs.load_pair()
+@pytest.mark.parametrize("runner", ["traced", "traced_v2"])
+def test_the_trace_equals_certspec_score_where_both_saw_the_text(runner, request, tmp_path):
+    traced, pair = request.getfixturevalue(runner), cs.load_pair()
     folder = RunFolder(tmp_path / "scored")
     settings = RunSettings(steps=NEW, batch_size=4, limit=12)
     score_run(pair, PromptFile.check(BUNDLED_PROMPTS), folder, settings)
@@ -294,7 +334,10 @@ def test_the_trace_equals_certspec_score_where_both_saw_the_text(traced, tmp_pat
         for column in ("kl", "entropy", "prob_margin", "certificate", "certificate_lower"):
             assert row[column] == pytest.approx(other[column], rel=2e-3, abs=2e-4), column
     assert compared > 200
-    print(f"\n{compared} positions of the trace are those of certspec score", file=sys.stderr)
+    print(
+        f"\n{compared} positions of the trace ({runner}) are those of certspec score",
+        file=sys.stderr,
+    )
 
 
 def rows_of(folder):
@@ -318,41 +361,29 @@ def ours(*words):
     return done.stdout
 
 
-# Runner V2 needs Triton. On a CPU its kernels run in Triton's interpreter, if vLLM finds a backend.
-SHIM = """
-import types, triton.backends
-class Driver:
-    is_active = staticmethod(lambda: True)
-triton.backends.backends["cpu"] = types.SimpleNamespace(driver=Driver, compiler=None)
-"""
-
-
-def test_runner_v2_serves_every_rule_in_tritons_interpreter(prompts, tmp_path):
-    if subprocess.run([PYTHON, "-c", "import triton"], capture_output=True).returncode:
-        pytest.skip("needs Triton beside vLLM")
-    (tmp_path / "sitecustomize.py").write_text(SHIM)
-    with Server(
-        tmp_path,
-        options=("--max-num-seqs", "4"),
-        VLLM_USE_V2_MODEL_RUNNER="1",
-        TRITON_INTERPRET="1",
-        PYTHONPATH=os.pathsep.join((str(tmp_path), os.environ.get("PYTHONPATH", ""))),
-    ) as server:
-        asked = [(prompt, {"certspec_rule": rule}) for rule in FIVE for prompt in prompts[:3]]
-        answers = server.complete_all(asked, workers=4)
-        assert answers[:3] == server.complete_all([(prompt,) for prompt in prompts[:3]], workers=4)
-        own, total = within_rules(asked, answers)
-        assert own["strict"] == total["strict"] and all(
-            own[rule] < total[rule] for rule in FIVE[1:]
-        )
-        tokens = {"certspec_thinking_tokens": list(THINKING)}
-        extra = {"certspec_thinking_rule": "top:4", **tokens}
-        asked = [(p, e) for p in (prompts[0], [*prompts[0], THINKING[0]]) for e in (None, extra)]
-        strict, outside, bare, inside = server.complete_all(asked, workers=4)
-        assert outside == strict and inside != bare
-        status, text = server.answer(prompts[0], {"certspec_rule": "additiv:0.3"})
-        assert status == 400 and "additiv:0.3" in text and server.is_up()
+def test_runner_v2_serves_every_rule_in_tritons_interpreter(traced_v2, prompts):
+    server = traced_v2
+    asked = [(prompt, {"certspec_rule": rule}) for rule in FIVE for prompt in prompts[:3]]
+    answers = server.complete_all(asked, workers=4)
+    assert answers[:3] == server.complete_all([(prompt,) for prompt in prompts[:3]], workers=4)
+    own, total = within_rules(asked, answers)
+    assert own["strict"] == total["strict"] and all(own[rule] < total[rule] for rule in FIVE[1:])
+    tokens = {"certspec_thinking_tokens": list(THINKING)}
+    extra = {"certspec_thinking_rule": "top:4", **tokens}
+    asked = [(p, e) for p in (prompts[0], [*prompts[0], THINKING[0]]) for e in (None, extra)]
+    strict, outside, bare, inside = server.complete_all(asked, workers=4)
+    assert outside == strict and inside != bare
+    status, text = server.answer(prompts[0], {"certspec_rule": "additiv:0.3"})
+    assert status == 400 and "additiv:0.3" in text and server.is_up()
     assert "Using V2 Model Runner" in server.log.read_text()
+    time.sleep(3.0)  # certificates and the trace follow within two seconds
+    counts = server.counts()
+    for name in ("draft", "accepted"):
+        theirs = counts[f"vllm:spec_decode_num_{name}_tokens_total"]
+        assert counts[f"certspec:{name}_tokens_total"] == theirs
+    assert counts["certspec:false_certificates_total"] == 0 < counts["certspec:steps_total"]
+    assert counts.get("certspec:failures_total", 0.0) == 0
+    print(f"\nV2: {counts['certspec:steps_total']:.0f} steps, none false", file=sys.stderr)
 
 
 def test_asking_both_servers_killed_at_random_ends_in_the_run_of_the_saved_answers(
