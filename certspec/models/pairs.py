@@ -347,11 +347,14 @@ def _load_tokenizer(
             "(--tokenizer)"
         )
     try:
-        return AutoTokenizer.from_pretrained(place, trust_remote_code=False, **options)
+        tokenizer = AutoTokenizer.from_pretrained(place, trust_remote_code=False, **options)
     except Exception as error:
         raise UnreadableInput(
             f"{role}: no tokenizer could be read from {place} ({_first_line(error)})"
         ) from error
+    # a text that is too long is refused, or left out by name; transformers would foretell errors
+    tokenizer.deprecation_warnings["sequence-length-is-longer-than-the-specified-maximum"] = True
+    return tokenizer
 
 
 def _load_model(

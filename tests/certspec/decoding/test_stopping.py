@@ -1,6 +1,8 @@
 """A sequence ends where it must, inside a block or not, and nothing beyond the end is emitted or
 recorded."""
 
+import logging
+
 import pytest
 
 import certspec as cs
@@ -97,6 +99,15 @@ def test_a_prompt_that_fills_the_context_is_refused_by_its_number(tiny):
         cs.generate(tiny, [[5], [5] * limit, [5], [5] * (limit + 9), [6] * limit])
     with pytest.raises(cs.InvalidArgument, match=r"^max_new_tokens: expected an integer"):
         cs.generate(tiny, [[5] * limit], max_new_tokens=0)
+
+
+def test_of_a_text_that_is_too_long_certspec_speaks_alone(monkeypatch):
+    said = []
+    logger = logging.getLogger("transformers.tokenization_utils_base")
+    monkeypatch.setattr(logger, "warning", lambda *told: said.append(told))
+    with pytest.raises(cs.InvalidArgument, match="expected fewer than the target's context"):
+        cs.generate(cs.load_pair(), "fox " * 2000)
+    assert said == []
 
 
 def test_a_draft_with_a_shorter_context_stops_drafting_and_the_target_goes_on(scripted):
