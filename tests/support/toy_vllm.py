@@ -9,6 +9,8 @@ from types import SimpleNamespace
 import numpy as np
 import torch
 
+from certspec.models import vllm as plugin
+
 VOCAB, EOS, THINK, END_THINK = 40, 0, 1, 2
 
 
@@ -66,6 +68,8 @@ def put_in_place(monkeypatch):
         monkeypatch.setitem(sys.modules, name, module)
     for name in ("sampler", "recording", "attaching"):
         monkeypatch.delitem(sys.modules, f"certspec.models.vllm.{name}", raising=False)
+        monkeypatch.setattr(plugin, name, None, raising=False)  # and the package has its own again
+        delattr(plugin, name)
 
 
 def target_row(tokens):
