@@ -63,6 +63,7 @@ def _multiplicative(effort: Effort) -> Iterator[Case]:
 
 
 def _absolute(effort: Effort) -> Iterator[Case]:
+    yield "absolute 0: nothing is rejected", [], (F(3, 10), F(0))
     for tau in (F(1, 10), F(3, 10)):
         for gap in (F(3, 10), F(3, 5)):
             for margin in BOTH:
