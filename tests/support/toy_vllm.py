@@ -68,8 +68,7 @@ def put_in_place(monkeypatch):
         monkeypatch.setitem(sys.modules, name, module)
     for name in ("sampler", "recording", "attaching"):
         monkeypatch.delitem(sys.modules, f"certspec.models.vllm.{name}", raising=False)
-        monkeypatch.setattr(plugin, name, None, raising=False)  # and the package has its own again
-        delattr(plugin, name)
+        monkeypatch.delattr(plugin, name, raising=False)  # the package has its own again later
 
 
 def target_row(tokens):
