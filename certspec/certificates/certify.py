@@ -219,8 +219,9 @@ def certify(
             draft's log-probabilities of the same columns; -inf pads, as does what is below -1,000,
             and what the lists leave of 1 is one lump each. Returns ``LumpedCertificates`` (numpy):
             a lower bound of every certificate, and what K_O, the divergence of the lumped lists,
-            certifies (theory E). A value is taken to be off by at most one unit in the last place
-            of its dtype.
+            certifies (theory E). Values are taken for a server's: off by 2e-6 nats (a float32
+            log-softmax), a unit in the last place of their dtype, and half a unit of the last
+            decimal or digit where a row shows few; ``lumped_certificates`` takes their error.
         logit_error: eps [nats], or (eps, eps of the draft): what holds on another server.
             Certificates, divergences and flags are those of the worst target whose logits (less a
             shift of the row) are within eps of the given ones, and ``reach`` says up to which eps

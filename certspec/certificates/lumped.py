@@ -25,6 +25,7 @@ from certspec.certificates.lumped_masses import (
     pool_value,
 )
 from certspec.certificates.lumped_rules import judge_single, judge_tree
+from certspec.certificates.written import written_log_errors
 from certspec.errors import InvalidArgument, InvalidLogits
 from certspec.kernels.loading import load_kernels
 from certspec.presets import as_rules
@@ -174,8 +175,9 @@ def certify_lists(
     """The lists of one batch, (rows, k) float64 nats each, under the rules; ``kinds`` are the
     dtypes they came in.
 
-    Every value may be off by one unit in the last place of its dtype; below -1,000, where sentinels
-    are, a token counts as not listed. Raises InvalidLogits naming the row."""
+    Every value may be off by one unit in the last place of its dtype, and by what
+    ``written_log_errors`` says; below -1,000, where sentinels are, a token counts as not listed.
+    Raises InvalidLogits naming the row."""
     target_logprobs = _without_sentinels(target_logprobs)
     target_error = _checked("target_logits", target_logprobs, kinds[0])
     order = np.argsort(-target_logprobs, axis=1, kind="stable")
@@ -214,7 +216,8 @@ def _checked(name: str, logprobs: Floats, kind: str) -> Floats:
     """How far a row's logprobs may be from the real ones, (rows,) nats; raises where a row is no
     part of a law."""
     finite = np.isfinite(logprobs)
-    error = np.asarray(_UNITS[kind] * (1.0 + np.abs(np.where(finite, logprobs, 0.0)).max(axis=1)))
+    deepest = np.where(finite, np.abs(logprobs), 0.0).max(axis=1)
+    error = np.maximum(_UNITS[kind] * (1.0 + deepest), written_log_errors(logprobs, kind))
     _refuse(
         name,
         np.isnan(logprobs).any(axis=1),

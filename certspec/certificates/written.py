@@ -1,4 +1,4 @@
-"""How exact probabilities are that somebody wrote down, as a server's lists are.
+"""How exact probabilities and their logarithms are that somebody wrote down, as a server's are.
 
     written_errors(np.array([[0.712, 0.205]]), "float64")  # half a thousandth each
 
@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from certspec.errors import InvalidArgument
 from certspec.rules import as_real
 
-__all__ = ["FLOAT32_ERROR", "read_abs_error", "written_errors"]
+__all__ = ["FLOAT32_ERROR", "read_abs_error", "written_errors", "written_log_errors"]
 
 Floats = NDArray[np.float64]
 Flags = NDArray[np.bool_]
@@ -50,39 +50,52 @@ def read_abs_error(name: str, abs_error: Any) -> float | None:
 def written_errors(probs: Floats, kind: str) -> Floats:
     """How far each of the probabilities, (rows, K), may be from the one that was meant; ``kind``:
     the dtype that they came in."""
-    errors = np.maximum(_digit_errors(probs), np.maximum(FLOAT32_ERROR * probs, _SMALLEST_FLOAT32))
-    single = probs.astype(np.float32)
-    held = {
-        "bfloat16": (single == probs) & ((single.view(np.uint32) & 0xFFFF) == 0),
-        "float16": probs.astype(np.float16) == probs,
-    }
+    exact = np.maximum(FLOAT32_ERROR * probs, _SMALLEST_FLOAT32)
+    return np.maximum(_shown_errors(probs, kind), exact)
+
+
+def written_log_errors(logprobs: Floats, kind: str) -> Floats:
+    """(rows,) the same of log-probabilities, (rows, K) nats: no value of a row is further off."""
+    sizes = np.where(np.isfinite(logprobs), np.abs(logprobs), 0.0)
+    found: Floats = FLOAT32_ERROR + _shown_errors(sizes, kind).max(axis=1)
+    return found
+
+
+def _shown_errors(values: Floats, kind: str) -> Floats:
+    """What few digits or floats of 16 bits leave; 0 in rows that show neither."""
+    errors, single = _digit_errors(values), values.astype(np.float32)
+    with np.errstate(over="ignore"):
+        held = {
+            "bfloat16": (single == values) & ((single.view(np.uint32) & 0xFFFF) == 0),
+            "float16": values.astype(np.float16) == values,
+        }
     for name, (relative, smallest) in _HALVES.items():
         of_row = held[name].all(axis=1, keepdims=True) | (kind == name)
-        half = np.maximum(relative * probs, smallest)
+        half = np.maximum(relative * values, smallest)
         errors = np.where(of_row, np.maximum(errors, half), errors)
     return errors
 
 
-def _digit_errors(probs: Floats) -> Floats:
+def _digit_errors(values: Floats) -> Floats:
     """Half a unit of the last decimal or significant digit, whichever is more, of rows that have
     few; 0 of others."""
-    orders = np.floor(np.log10(np.where(probs > 0.0, probs, 1.0))).clip(_SMALLEST_SCALE)
-    scales = (np.ones_like(probs), 10.0**orders)
-    errors = np.zeros_like(probs)
+    orders = np.floor(np.log10(np.where(values > 0.0, values, 1.0))).clip(_SMALLEST_SCALE)
+    scales = (np.ones_like(values), 10.0**orders)
+    errors = np.zeros_like(values)
     for scale in scales:
-        if not _is_rounded(probs, scale, _MOST_DIGITS).any():
+        if not _is_rounded(values, scale, _MOST_DIGITS).any():
             continue
         for digits in range(_MOST_DIGITS, -1, -1):
-            held = _is_rounded(probs, scale, digits)
+            held = _is_rounded(values, scale, digits)
             errors = np.where(held, np.maximum(errors, 0.5 * 10.0**-digits * scale), errors)
     return errors
 
 
-def _is_rounded(probs: Floats, scale: Floats, decimals: int) -> Flags:
+def _is_rounded(values: Floats, scale: Floats, decimals: int) -> Flags:
     """(rows, 1) whether each number, in units of its scale, has so few decimals or is the float32
     one nearest to such a number."""
-    rounded = np.round(probs / scale, decimals) * scale
-    near = np.abs(rounded - probs) <= _SLACK * probs
-    single = probs.astype(np.float32)
-    near |= (rounded.astype(np.float32) == single) & (single == probs)
+    rounded = np.round(values / scale, decimals) * scale
+    near = np.abs(rounded - values) <= _SLACK * values
+    single = values.astype(np.float32)
+    near |= (rounded.astype(np.float32) == single) & (single == values)
     return np.asarray(near.all(axis=1, keepdims=True))

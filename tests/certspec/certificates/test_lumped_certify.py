@@ -6,6 +6,7 @@ import pytest
 
 import certspec as cs
 from certspec.certificates.lumped import UNKNOWN, DraftLists, TargetLists, lumped_certificates
+from certspec.certificates.written import FLOAT32_ERROR
 
 RULES = [
     cs.StrictGreedy(),
@@ -56,15 +57,9 @@ def test_what_lists_certify_the_full_rows_accept_and_no_lower_bound_exceeds_the_
 def test_it_is_the_lumped_certificates_of_the_same_lists():
     rng = np.random.default_rng(7)
     target, draft = top_lists(*random_rows(rng, 10, 30, 0.1), 4)
-    error = 2.0**-52 * (1.0 + np.abs(target).max(axis=1))
+    error = np.full(10, FLOAT32_ERROR)  # as of a server's
     lists = TargetLists(target, np.full(10, 4), error)
-    other = DraftLists(
-        draft,
-        np.full((10, 2), UNKNOWN),
-        np.zeros(10),
-        2.0**-52 * (1.0 + np.abs(draft).max(axis=1)),
-        np.ones(10, bool),
-    )
+    other = DraftLists(draft, np.full((10, 2), UNKNOWN), np.zeros(10), error, np.ones(10, bool))
     expected, found = (
         lumped_certificates(lists, RULES, other),
         cs.certify(target, draft, RULES, lumped=True),
@@ -182,3 +177,29 @@ def test_an_error_that_leaves_nothing_to_say_is_refused(error):
     ):
         with pytest.raises(cs.InvalidArgument, match="an error of 0 to 100 nats"):
             lists()
+
+
+WRITERS = {
+    "decimals:1": lambda values: np.round(values, 1),
+    "decimals:2": lambda values: np.round(values, 2),
+    "decimals:4": lambda values: np.round(values, 4),
+    "digits:3": np.vectorize(lambda value: float(f"{value:.2e}")),
+    "digits:6": np.vectorize(lambda value: float(f"{value:.5e}")),
+    "float32 in float64": lambda values: values.astype(np.float32).astype(np.float64),
+    "float32 as JSON": np.vectorize(lambda value: float(str(np.float32(value)))),
+    "float16 in float64": lambda values: values.astype(np.float16).astype(np.float64),
+}
+
+
+@pytest.mark.parametrize("how", WRITERS)
+def test_a_written_list_certifies_what_is_true_of_the_rows_that_were_meant(how):
+    rng, said = np.random.default_rng(3), 0
+    for _ in range(4):
+        target, draft = random_rows(rng, 60, 30, 0.1)
+        full = cs.certify(target, draft, RULES)
+        lists = [np.minimum(WRITERS[how](each), 0.0) for each in top_lists(target, draft, 5, rng)]
+        judged = cs.certify(*lists, RULES, lumped=True)
+        assert (judged.certificate_lower <= full.certificate + 1e-12).all()
+        assert not (judged.certified & ~full.accepted).any()
+        said += int((judged.certificate_lower > 0.5 * full.certificate).sum())
+    assert said > 100
