@@ -16,21 +16,28 @@ import numpy as np
 from numpy.typing import NDArray
 
 from certspec.errors import InvalidArgument
+from certspec.kernels.loading import load_kernels
 from certspec.rules import as_real
 
 __all__ = ["FLOAT32_ERROR", "read_abs_error", "written_errors", "written_log_errors"]
+
+_constants = load_kernels("constants")
 
 Floats = NDArray[np.float64]
 Flags = NDArray[np.bool_]
 
 # a float32 log-softmax of values down to -30 nats: half an ulp of the value, and of the normaliser
 FLOAT32_ERROR = 2e-6
-_SMALLEST_FLOAT32 = 2.0**-149
+_SMALLEST_FLOAT32 = float(np.finfo(np.float32).smallest_subnormal)
 # one unit in the last place of 16 bits: relative, and of the smallest numbers
-_HALVES = {"bfloat16": (2.0**-7, 2.0**-133), "float16": (2.0**-10, 2.0**-24)}
+_HALVES = {
+    "bfloat16": (_constants.LAST_PLACE_BFLOAT16, 2.0**16 * _SMALLEST_FLOAT32),
+    "float16": (_constants.LAST_PLACE_FLOAT16, float(np.finfo(np.float16).smallest_subnormal)),
+}
 _MOST_DIGITS = 9  # more are finer than what float32 leaves of any
 _SMALLEST_SCALE = -300.0  # a smaller number's digits are read as if it were of this size
-_SLACK = 2.0**-50  # of a decimal number, which float64 rounds and divides
+# of a decimal number, which float64 rounds and divides
+_SLACK = 4.0 * _constants.LAST_PLACE_FLOAT64
 
 
 def read_abs_error(name: str, abs_error: Any) -> float | None:
