@@ -97,7 +97,7 @@ def test_no_target_inside_the_radius_rejects_the_drafts_token(name):
 def test_ranks_beyond_those_that_a_rule_needs_change_no_radius(rule):
     """They keep their shares, below the level as well as beside it."""
     top = np.array([[0.4, 0.2, 0.15, 0.12, 0.08, 0.05], [0.6, 0.1, 0.1, 0.1, 0.05, 0.05]])
-    few, many = (cs.drafter_certificate_from_top(top[:, :count], rule, 9) for count in (3, 6))
+    few, many = (cs.drafter_certificate_from_top(top[:, :count], rule, 9, 0.0) for count in (3, 6))
     np.testing.assert_allclose(few, many, rtol=1e-13)
 
 
