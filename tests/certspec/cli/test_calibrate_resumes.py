@@ -93,9 +93,7 @@ if "every" == EVERY:
 """
 # each goes on where the one before was ended
 _CHAIN = (
-    "replace steps-000000",
     "^C replace steps-000001",
-    "replace steps-000002",
     "replace profile.json",
     "unlink steps-000001",
 )
@@ -130,7 +128,7 @@ def test_a_calibration_that_is_ended_again_and_again_gives_what_an_undisturbed_o
     )
     assert found.returncode == 0, found.stderr
     kept = f"{out}.steps"
-    assert found.stderr.count(f"going on with the steps in {kept}") >= 4
+    assert found.stderr.count(f"going on with the steps in {kept}") >= 3
     stopped = f"stopped; finished steps are kept in {kept}. The same command goes on from there."
     assert found.stderr.count(stopped) == 1
     assert "Traceback" not in found.stderr
