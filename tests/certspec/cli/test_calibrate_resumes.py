@@ -92,11 +92,7 @@ if "every" == EVERY:
         check_whole(moment)
 """
 # each goes on where the one before was ended
-_CHAIN = (
-    "^C replace steps-000001",
-    "replace profile.json",
-    "unlink steps-000001",
-)
+_CHAIN = ("^C replace steps-000001", "replace profile.json", "unlink steps-000001")
 
 
 def said(prompts: Path, out: Path, *more: Any, code: int = 0) -> str:
