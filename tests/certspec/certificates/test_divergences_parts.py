@@ -13,24 +13,11 @@ import torch
 import certspec as cs
 from certspec.kernels.rule_table import rule_table
 from certspec.kernels.torch import divergences
-from certspec.kernels.torch import rows as torch_rows
 from certspec.kernels.torch.rows import ratio_error, side_of, sum_error
 from derivations.formulas.renyi import renyi_single, renyi_tree
+from tests.certspec.certificates.conftest import one
 
 MP = mpmath.mp
-
-
-@pytest.fixture
-def coarse(monkeypatch):
-    """u = 2^-30, at which all that is paid for roundings shows beside what float64 rounds."""
-    unit = 2.0**-30
-    monkeypatch.setattr(divergences, "UNIT", unit)
-    monkeypatch.setattr(torch_rows, "UNIT", unit)
-    return unit
-
-
-def one(*values):
-    return torch.tensor(values, dtype=torch.float64)
 
 
 def sides(draft=(0.0, -0.4, -0.9)):

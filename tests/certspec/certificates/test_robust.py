@@ -16,10 +16,10 @@ import certspec as cs
 from certspec.kernels.generated.constants import ROBUST_WIDENING
 from certspec.kernels.rule_table import rule_table
 from certspec.kernels.torch import robust
-from certspec.kernels.torch import rows as torch_rows
 from certspec.kernels.torch.rows import sum_error
 from derivations.formulas.single_token import single_certificate
 from derivations.formulas.tree import tree_certificate
+from tests.certspec.certificates.conftest import one
 from tests.support.every_rule import EVERY_RULE
 
 MP = mpmath.mp
@@ -103,19 +103,6 @@ def test_a_certificate_within_an_error_holds_in_a_box_that_is_a_little_wider(rul
     with mpmath.workdps(40):
         grown = [min(mpmath.exp(z + 2 * (MP.mpf(0.05) + WIDER)), MP.mpf(1)) for z in row]
         assert MP.mpf(found[0, 0]) <= certificate([w / mpmath.fsum(grown) for w in grown])
-
-
-@pytest.fixture
-def coarse(monkeypatch):
-    """u = 2^-30, at which all that is paid for roundings shows beside what float64 rounds."""
-    unit = 2.0**-30
-    monkeypatch.setattr(robust, "UNIT", unit)
-    monkeypatch.setattr(torch_rows, "UNIT", unit)
-    return unit
-
-
-def one(*values):
-    return torch.tensor(values, dtype=torch.float64)
 
 
 def test_a_bound_within_an_error_pays_for_what_its_own_sums_round(coarse):
