@@ -22,7 +22,7 @@ from certspec.logs.findings import Finding, Findings
 from certspec.logs.position import Key, LoggedPosition, RawPosition
 from certspec.logs.stated import Stated
 
-__all__ = ["Normaliser", "TemperatureGrid", "is_text"]
+__all__ = ["CUT_REASONS", "Normaliser", "TemperatureGrid", "is_text"]
 
 # Spacings of bfloat16 logits: one of 8 to 16 is a multiple of 1/16 (8 bits of mantissa).
 _GRIDS = (1.0 / 4.0, 1.0 / 8.0, 1.0 / 16.0, 1.0 / 32.0, 1.0 / 64.0)
@@ -118,7 +118,8 @@ _FLOAT32 = struct.Struct("f")
 
 SUM_TOLERANCE = 1e-6  # float32 sums reach 1 + 1.1e-7
 
-_CUT = ("length", "limit", "max_tokens", "max_output_tokens")
+# of an answer that a limit ended, in the words of any server
+CUT_REASONS = ("length", "limit", "max_tokens", "max_output_tokens")
 _SENTINELS = frozenset({-math.inf, -9999.0, -1000.0, -100.0})
 _SENTINEL_TEXTS = frozenset({"-infinity", "-inf"})
 _LEAST_PLAIN = -99.0  # above every sentinel
@@ -303,7 +304,7 @@ class Normaliser:
     def end(self, position: LoggedPosition, reason: str) -> None:
         """Say of a position that its answer ended there, and why."""
         position.finish = reason
-        if reason in _CUT:
+        if reason in CUT_REASONS:
             self._note(position, Finding.CUT)
 
     def finish(self) -> None:
@@ -603,7 +604,7 @@ class Normaliser:
         self.deepest = max(self.deepest, position.num_ranked)
 
     def _note_finish_and_depth(self, raw: RawPosition, num_ranked: int) -> None:
-        if raw.finish in _CUT:
+        if raw.finish in CUT_REASONS:
             self._note(raw, Finding.CUT)
         if num_ranked < self.deepest:
             self._note(raw, Finding.DEPTH_VARIES)

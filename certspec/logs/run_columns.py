@@ -34,7 +34,7 @@ import pyarrow as pa
 
 from certspec.certificates.lumped import CASES, LumpedCertificates, TargetLists
 from certspec.logs.batches import Pairs
-from certspec.logs.normalise import is_text
+from certspec.logs.normalise import CUT_REASONS, is_text
 from certspec.logs.position import Key, LoggedPosition
 from certspec.runs.schema import PROMPT_PART, step_schema
 
@@ -42,14 +42,7 @@ __all__ = ["import_schema", "import_table"]
 
 _TOP = 10
 _CASE_TEXTS = np.array([case.value for case in CASES])
-_ENDS = {
-    "stop": "eos",
-    "eos": "eos",
-    "length": "steps",
-    "limit": "steps",
-    "max_tokens": "steps",
-    "max_output_tokens": "steps",
-}
+_ENDS = {"stop": "eos", "eos": "eos", **dict.fromkeys(CUT_REASONS, "steps")}
 _EXTRA = {
     "source_line": pa.int64(),
     "chosen_token": pa.string(),
